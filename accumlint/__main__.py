@@ -1,0 +1,3 @@
+from accumlint.cli.main import main
+
+raise SystemExit(main())

@@ -1,0 +1,109 @@
+"""What a witness reports: one finding, where it stands, how sure and how grave it is.
+
+This module is shared by every room and imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Severity(enum.IntEnum):
+    """How much of the training a broken clause changes; ordered, so that thresholds compare."""
+
+    ADVICE = 1  # cost or style
+    WARNING = 2  # changes the trained function sometimes, or in a limited way
+    ERROR = 3  # changes the trained function whenever K > 1
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+class Confidence(enum.IntEnum):
+    """How many of the simulated paths agree; ordered, so that thresholds compare."""
+
+    POSSIBLE = 1  # on some paths (the flags are named), or resting on an ambiguous name
+    CONDITIONAL = 2  # only when the loader is no multiple of K, or under an assumed counter
+    CERTAIN = 3  # on every simulated path where the rule applies
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """A place in a file: lines are 1-based, columns are 1-based and count code points."""
+
+    path: str
+    line: int
+    column: int = 1
+    end_line: int = 0
+    end_column: int = 0
+
+
+@dataclass(frozen=True)
+class Related:
+    """A second place that a finding speaks of: the gate, the other side of a conflict."""
+
+    span: Span
+    message: str
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replace the text of ``span`` by ``replacement``."""
+
+    span: Span
+    replacement: str
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A change after which the simulated contract holds; ``safe`` when it cannot change a run whose K is 1."""
+
+    title: str
+    safe: bool
+    edits: tuple[Edit, ...]
+    why_unsafe: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One broken clause, with its evidence.
+
+    ``evidence`` holds plain JSON values only. Keys in use: ``windows`` (microbatches of each window),
+    ``timeline`` (lanes drawn by the reports), ``weights`` (decimal strings), ``flags`` (the conditions on
+    the path), ``note``.
+    """
+
+    rule: str  # ACC202
+    name: str  # scheduler-per-microbatch
+    clause: str  # C2
+    severity: Severity
+    confidence: Confidence
+    span: Span
+    message: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    related: tuple[Related, ...] = ()
+    fix: Fix | None = None
+
+    def sort_key(self) -> tuple:
+        return (self.span, self.rule, self.message)
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What one file gave: its findings, or the reason why it was not analysed.
+
+    ``skipped`` names the sieve that ended the file early ("no-accumulation"), empty when it was simulated.
+    """
+
+    path: str
+    findings: tuple[Finding, ...] = ()
+    skipped: str = ""
+    loops: tuple[Any, ...] = ()
