@@ -1,0 +1,295 @@
+"""One run from files to report: engine, configurations, suppressions, selection, baseline, changed lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from accumlint import runner
+from accumlint.report.model import Report, Summary
+from accumlint.settings import Settings, is_on, names_any
+from accumlint.static.discovery import CONFIGURATION, Collection, Patterns, Target
+
+if TYPE_CHECKING:
+    from accumlint.findings import Finding
+    from accumlint.suppression import Suppression
+
+
+class AuditError(RuntimeError):
+    """The run can't be carried out as asked; the message says why."""
+
+
+class Asked(NamedTuple):
+    """What the command line asks of a run beyond the settings."""
+
+    baseline: str = ""
+    write_baseline: str = ""
+    ratchet: bool = False
+    diff: str = ""
+    working_folder: str = "."
+
+
+# Tests replace the engine by a small one of their own.
+ENGINE = "accumlint.static.engine"
+
+
+def audit(
+    targets: Sequence[Target], collection: Collection, settings: Settings, asked: Asked, stdin: bytes
+) -> tuple[Report, int]:
+    """The report of a run, and how many of its findings make it fail.
+
+    Raises :class:`AuditError` where the engine, the baseline or git can't do their part.
+    """
+    choice = runner.EngineChoice(ENGINE, settings.root, settings.vocabulary)
+    try:
+        done = runner.run(targets, choice, settings.jobs, stdin)
+    except runner.RunnerError as error:
+        raise AuditError(str(error)) from error
+    errors = [*collection.problems]
+    errors += [(outcome.name, outcome.failure) for outcome in done.outcomes if outcome.failure]
+    found = [finding for outcome in done.outcomes for finding in outcome.findings]
+    by_name = {target.name: target for target in targets}
+    configured, config_errors = _configurations(targets, done.simulated, stdin)
+    found = _once([*found, *configured])
+    errors += config_errors
+    suppressed = 0
+    if done.marked:
+        found, suppressed = _suppress(found, done, by_name, settings, stdin)
+    found = _select(found, settings, by_name)
+    summary = _count(done, collection, errors)._replace(suppressed=suppressed)
+    sources = _sources(found, by_name, stdin) if found else {}
+    report = Report(tuple(found), summary, sources, _places(found, by_name, settings, asked))
+    if asked.diff:
+        report = _only_changed(report, asked, by_name)
+    failing_findings = report.findings
+    if asked.baseline or asked.write_baseline:
+        report, failing_findings = _known(report, asked, [target.name for target in targets])
+    return report, _failing(failing_findings, settings)
+
+
+def _once(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings in order, a rule once per place even where both the engine and the configurations say it."""
+    unique: dict[tuple, Finding] = {}
+    for finding in findings:
+        unique.setdefault((finding.span, finding.rule, finding.message), finding)
+    return sorted(unique.values(), key=lambda finding: finding.sort_key())
+
+
+def _configurations(
+    targets: Sequence[Target], scripts: Sequence[Target], stdin: bytes
+) -> tuple[list[Finding], list[tuple[str, str]]]:
+    """What the audit of configurations finds over the configurations and scripts of this run."""
+    wanted = [target for target in targets if target.kind == CONFIGURATION] + list(scripts)
+    if not wanted:
+        return [], []
+    try:
+        from accumlint.config import SourceFile, audit
+    except ImportError:  # the audit of configurations isn't part of this build
+        return [], []
+    files = []
+    for target in sorted(wanted):
+        try:
+            files.append(SourceFile(target.name, runner.read(target, stdin)))
+        except OSError:
+            continue  # reported when the runner tried to read it
+    try:
+        return list(audit(files)), []
+    except Exception as error:  # noqa: BLE001 - the scripts' findings must still be shown
+        return [], [("configurations", f"internal error, {runner._where(error)}; please report it")]
+
+
+def _suppress(
+    found: Sequence[Finding], done: runner.Run, by_name: dict[str, Target], settings: Settings, stdin: bytes
+) -> tuple[list[Finding], int]:
+    """Findings that no comment hides, with ACC002 for comments that hide nothing; and how many are hidden."""
+    from accumlint import suppression
+    from accumlint.rule_index import all_rules
+
+    broken = {outcome.name for outcome in done.outcomes if outcome.failure}
+    per_file = _PerFile(settings)
+    kept = [finding for finding in found if finding.span.path not in done.marked]
+    hidden_count = 0
+    for name in sorted(done.marked):
+        target = by_name[name]
+        try:
+            data = runner.read(target, stdin)
+        except OSError:
+            continue
+        read = suppression.in_configuration if target.kind == CONFIGURATION else suppression.in_python
+        comments: tuple[Suppression, ...] = read(data)
+        here = [finding for finding in found if finding.span.path == name]
+        shown, hidden, used = suppression.apply(here, comments)
+        kept += shown
+        hidden_count += len(hidden)
+        unread = {"ACC001", "ACC003"} & {finding.rule for finding in shown}
+        if name in broken or unread:
+            continue  # what wasn't analysed can't prove a comment useless
+
+        def on(code: str, rule_name: str, clause: str, target: Target = target) -> bool:
+            return is_on(settings, code, rule_name, clause) and not per_file.ignores(
+                target, code, rule_name, clause
+            )
+
+        kept += suppression.complaints(name, comments, used, all_rules(), on)
+    return sorted(kept, key=lambda finding: finding.sort_key()), hidden_count
+
+
+class _PerFile:
+    """``per-file-ignores``, its patterns compiled once."""
+
+    def __init__(self, settings: Settings):
+        self._table = [
+            (Patterns(settings.root, [pattern]), rules) for pattern, rules in settings.per_file_ignores
+        ]
+
+    def ignores(self, target: Target, code: str, name: str, clause: str) -> bool:
+        return any(
+            names_any(rules, code, name, clause) and patterns.decide(target.path)
+            for patterns, rules in self._table
+        )
+
+
+def _select(found: Iterable[Finding], settings: Settings, by_name: dict[str, Target]) -> list[Finding]:
+    """Findings whose rule is on and whose confidence suffices, with the severity that the settings give."""
+    import dataclasses
+
+    from accumlint.findings import Confidence, Severity
+
+    least = Confidence[settings.min_confidence.upper()]
+    per_file = _PerFile(settings)
+    kept = []
+    for finding in found:
+        rule = (finding.rule, finding.name, finding.clause)
+        if finding.confidence < least or not is_on(settings, *rule):
+            continue
+        target = by_name.get(finding.span.path)
+        if target is not None and per_file.ignores(target, *rule):
+            continue
+        for wanted, label in settings.severity.items():
+            if names_any((wanted,), *rule):
+                finding = dataclasses.replace(finding, severity=Severity[label.upper()])
+        kept.append(finding)
+    return kept
+
+
+def _failing(findings: Sequence[Finding], settings: Settings) -> int:
+    if not findings or settings.fail_on == "never":
+        return 0
+    from accumlint.findings import Severity
+
+    least = Severity[settings.fail_on.upper()]
+    return sum(1 for finding in findings if finding.severity >= least)
+
+
+# sieves that leave a file unread rather than find it empty
+_NOT_READ = ("too-large", "too-deep")
+
+
+def _count(done: runner.Run, collection: Collection, errors: Sequence[tuple[str, str]]) -> Summary:
+    """What was looked at. A file that can't be parsed was checked: its finding says what is wrong."""
+    through = {target.name for target in done.simulated}
+    without: dict[str, int] = {}
+    skipped = dict(collection.skipped)
+    checked = simulated = 0
+    for outcome in done.outcomes:
+        if outcome.failure:
+            continue
+        if outcome.skipped in _NOT_READ:
+            skipped[outcome.skipped] = skipped.get(outcome.skipped, 0) + 1
+            continue
+        checked += 1
+        if outcome.skipped and outcome.skipped != "syntax-error":
+            without[outcome.skipped] = without.get(outcome.skipped, 0) + 1
+        elif not outcome.skipped and outcome.name in through:
+            simulated += 1
+    return Summary(
+        files_checked=checked,
+        files_simulated=simulated,
+        files_without_accumulation=dict(sorted(without.items())),
+        files_skipped=dict(sorted(skipped.items())),
+        loops=sum(len(outcome.loops) for outcome in done.outcomes),
+        errors=tuple(sorted(set(errors))),
+    )
+
+
+def decode(data: bytes) -> str:
+    """Source text as its own encoding declaration says, else as UTF-8 with what can't be read replaced."""
+    import io
+    import tokenize
+
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        return data.decode(encoding)
+    except (SyntaxError, LookupError, UnicodeDecodeError):
+        return data.decode("utf-8-sig", "replace")
+
+
+def _sources(found: Iterable[Finding], by_name: dict[str, Target], stdin: bytes) -> dict[str, str]:
+    texts = {}
+    for name in sorted({finding.span.path for finding in found}):
+        target = by_name.get(name)
+        try:
+            if target is not None:
+                texts[name] = decode(runner.read(target, stdin))
+        except OSError:
+            continue
+    return texts
+
+
+def repository_of(folder: str) -> str:
+    """The nearest folder upwards that holds ``.git``, empty where there is none."""
+    current = os.path.abspath(folder)
+    while not os.path.exists(os.path.join(current, ".git")):
+        parent = os.path.dirname(current)
+        if parent == current:
+            return ""
+        current = parent
+    return current
+
+
+def _places(
+    found: Iterable[Finding], by_name: dict[str, Target], settings: Settings, asked: Asked
+) -> dict[str, str]:
+    """Paths relative to the repository, links resolved, as code hosts want them."""
+    names = {finding.span.path for finding in found}
+    names |= {related.span.path for finding in found for related in finding.related}
+    root = os.path.realpath(repository_of(asked.working_folder) or settings.root)
+    places = {}
+    for name in names:
+        target = by_name.get(name)
+        path = target.path if target is not None else os.path.join(asked.working_folder, name)
+        relative = os.path.relpath(os.path.realpath(path), root)
+        if not relative.startswith(".." + os.sep) and relative != "..":
+            places[name] = relative.replace(os.sep, "/")
+    return places
+
+
+def _only_changed(report: Report, asked: Asked, by_name: dict[str, Target]) -> Report:
+    from accumlint.changed_lines import ChangedLinesError, changed_lines, touches
+
+    root = repository_of(asked.working_folder)
+    try:
+        changed = changed_lines(root or asked.working_folder, asked.diff)
+    except ChangedLinesError as error:
+        raise AuditError(str(error)) from error
+    kept = tuple(finding for finding in report.findings if touches(finding, changed, report.place))
+    outside = len(report.findings) - len(kept)
+    return report._replace(findings=kept, summary=report.summary._replace(outside_diff=outside))
+
+
+def _known(report: Report, asked: Asked, names: Sequence[str]) -> tuple[Report, Sequence[Finding]]:
+    """The report without what the baseline knows, and the findings that may fail."""
+    from accumlint import baseline
+
+    try:
+        entries = baseline.read(asked.baseline) if asked.baseline else baseline.Baseline()
+        if asked.write_baseline:
+            old = baseline.read(asked.write_baseline, missing_ok=True)
+            baseline.write(asked.write_baseline, baseline.record(report, old, names))
+            entries = baseline.record(report, baseline.Baseline(), names)
+    except (OSError, ValueError) as error:
+        raise AuditError(f"baseline: {error}") from error
+    compared = baseline.compare(report, entries, names, ratchet=asked.ratchet)
+    summary = report.summary._replace(baselined=compared.known, stale_baseline=compared.stale)
+    return report._replace(findings=compared.new, summary=summary), compared.new

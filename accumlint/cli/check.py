@@ -1,0 +1,194 @@
+"""``accumlint check``: scripts and configurations against the contract, in the format that the place wants."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+
+from accumlint.settings import (
+    CONFIDENCES,
+    FAIL_ON,
+    FORMATS,
+    Settings,
+    SettingsError,
+    all_selectors,
+    check_selectors,
+    find,
+    load,
+    output,
+    selector,
+    starting_folder,
+)
+
+SUMMARY = "check scripts and configurations against the accumulation contract"
+
+CLEAN, FINDINGS, BROKEN, NOTHING_CHECKED = 0, 1, 2, 3
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="*", default=["."], metavar="PATH",
+                        help="files and folders; - reads standard input (default: the working folder)")
+    rules = parser.add_argument_group("rules")
+    rules.add_argument("--select", action="append", metavar="RULES",
+                       help="only these: codes, prefixes of codes, clauses (C2) or names, separated by commas")
+    rules.add_argument("--ignore", action="append", metavar="RULES", help="not these; wins over --select")
+    rules.add_argument("--per-file-ignores", action="append", metavar="PATTERN:RULES",
+                       help="not these in files that match the pattern")
+    rules.add_argument("--min-confidence", choices=CONFIDENCES, help="leave less certain findings out")
+    rules.add_argument("--fail-on", choices=FAIL_ON,
+                       help="the least severity that makes the exit code 1 (default: warning)")
+    files = parser.add_argument_group("files")
+    files.add_argument("--exclude", action="append", metavar="PATTERN",
+                       help="leave these out of folders; patterns as in .gitignore")
+    files.add_argument("--force-exclude", action="store_true", default=None,
+                       help="apply excludes, and the rule about test code, to named files too")
+    files.add_argument("--include-tests", action="store_true", default=None,
+                       help="check test code that is found in folders")
+    files.add_argument("--stdin-filename", metavar="NAME", help="what to call standard input")
+    out = parser.add_argument_group("output")
+    out.add_argument("--format", choices=FORMATS,
+                     help="format on standard output (default: text; github inside GitHub Actions)")
+    out.add_argument("--output", action="append", metavar="FORMAT:FILE", help="also write this; repeatable")
+    out.add_argument("--statistics", action="store_true", help="print counts per rule instead of findings")
+    known = parser.add_argument_group("known findings")
+    known.add_argument("--baseline", metavar="FILE", help="hide the findings that this file records")
+    known.add_argument("--write-baseline", metavar="FILE", help="record the findings of this run as known")
+    known.add_argument("--ratchet", action="store_true",
+                       help="with --baseline: fail only where a file has more findings of a rule than recorded")
+    known.add_argument("--diff", metavar="REF", help="only findings on lines changed since this commit")
+    tool = parser.add_argument_group("tool")
+    tool.add_argument("--config", metavar="FILE", help="use this settings file")
+    tool.add_argument("--isolated", action="store_true", help="use no settings file")
+    tool.add_argument("--jobs", "-j", type=int, metavar="N", help="worker processes (default: usable cores)")
+    tool.add_argument("--no-cache", action="store_true",
+                      help="analyse every file anew (as this version always does)")
+
+
+def _split(values: list[str] | None) -> tuple[str, ...]:
+    return tuple(selector(part) for value in values or () for part in value.split(",") if part.strip())
+
+
+def _per_file(values: list[str] | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    pairs = []
+    for value in values or ():
+        pattern, colon, rules = value.rpartition(":")
+        if not colon or not pattern:
+            raise SettingsError(f"--per-file-ignores: {value!r} is not PATTERN:RULES")
+        pairs.append((pattern, _split([rules])))
+    return tuple(pairs)
+
+
+def resolve(arguments: Namespace, working_folder: str) -> Settings:
+    """Settings file and command line in one; raises :class:`SettingsError`.
+
+    What can be said once replaces the file's word; lists of what to leave out are added to it.
+    """
+    if arguments.config and arguments.isolated:
+        raise SettingsError("--config and --isolated exclude each other")
+    if arguments.config:
+        try:
+            settings = load(arguments.config)
+        except OSError as error:
+            raise SettingsError(f"{arguments.config}: {error.strerror or error}") from None
+        if settings is None:
+            raise SettingsError(f"{arguments.config}: no [tool.accumlint] in it")
+    elif arguments.isolated:
+        settings = Settings(root=working_folder)
+    else:
+        settings = find(starting_folder(arguments.paths, working_folder))
+    said: dict = {}
+    if arguments.select:
+        said["select"] = _split(arguments.select)
+    if arguments.ignore:
+        said["ignore"] = settings.ignore + _split(arguments.ignore)
+    if arguments.per_file_ignores:
+        said["per_file_ignores"] = settings.per_file_ignores + _per_file(arguments.per_file_ignores)
+    if arguments.exclude:
+        said["exclude"] = settings.exclude + tuple(arguments.exclude)
+    if arguments.output:
+        said["output"] = settings.output + tuple(output(text) for text in arguments.output)
+    if arguments.jobs is not None:
+        if arguments.jobs < 0:
+            raise SettingsError("--jobs: must be 0 or more")
+        said["jobs"] = arguments.jobs
+    for name in ("min_confidence", "fail_on", "force_exclude", "include_tests", "format", "baseline"):
+        value = getattr(arguments, name)
+        if value is not None:
+            said[name] = value
+    settings = settings._replace(**said)
+    if settings.baseline and settings.source and not arguments.baseline:
+        settings = settings._replace(baseline=os.path.join(settings.root, settings.baseline))
+    if arguments.ratchet and not settings.baseline:
+        raise SettingsError("--ratchet needs a --baseline to compare with")
+    wanted = all_selectors(settings)
+    if set(wanted) != {"ALL"}:
+        from accumlint.rule_index import all_rules
+
+        check_selectors(wanted, all_rules(), settings.source or "command line")
+    return settings
+
+
+def is_configuration(path: str, head: bytes) -> bool:
+    """Whether the configuration audit reads this file."""
+    try:
+        from accumlint.config import may_be_configuration
+    except ImportError:  # the audit of configurations isn't part of this build
+        return False
+    return may_be_configuration(path, head)
+
+
+def exit_code(failing: int, errors: int, checked: int, filtered_away: bool) -> int:
+    """1 where something fails; else 2 where something broke; 3 where nothing was there to check.
+
+    ``filtered_away``: only files were named and all of them were left out, as a hook manager may do.
+    """
+    if failing:
+        return FINDINGS
+    if errors:
+        return BROKEN
+    if not checked and not filtered_away:
+        return NOTHING_CHECKED
+    return CLEAN
+
+
+def run(arguments: Namespace) -> int:
+    from accumlint.static.discovery import STDIN, Target, collect, display_name
+
+    working_folder = os.getcwd()
+    try:
+        settings = resolve(arguments, working_folder)
+    except SettingsError as error:
+        return _complain(str(error))
+    collection = collect(arguments.paths, settings, working_folder, is_configuration)
+    targets = list(collection.targets)
+    stdin = b""
+    if "-" in arguments.paths:
+        name = display_name(arguments.stdin_filename or "stdin.py", working_folder)
+        stdin = sys.stdin.buffer.read()
+        targets = [target for target in targets if target.name != name]
+        targets.append(Target(name, os.path.join(working_folder, name), STDIN))
+        targets.sort()
+
+    from accumlint.audit import Asked, AuditError, audit
+    from accumlint.report.present import PresentError, present
+
+    asked = Asked(
+        baseline=settings.baseline,
+        write_baseline=arguments.write_baseline or "",
+        ratchet=arguments.ratchet,
+        diff=arguments.diff or "",
+        working_folder=working_folder,
+    )
+    try:
+        report, failing = audit(targets, collection, settings, asked, stdin)
+        present(report, settings, statistics=arguments.statistics)
+    except (AuditError, PresentError) as error:
+        return _complain(str(error))
+    filtered_away = bool(collection.skipped) and collection.only_files_named
+    return exit_code(failing, len(report.summary.errors), report.summary.files_checked, filtered_away)
+
+
+def _complain(message: str) -> int:
+    sys.stderr.write(f"accumlint: {message}\n")
+    return BROKEN

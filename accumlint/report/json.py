@@ -1,0 +1,73 @@
+"""``--format json``: the versioned document that other programs read (schema ``accumlint/findings/v1``)."""
+
+from __future__ import annotations
+
+import json
+
+from accumlint.findings import Finding, Fix, Span
+from accumlint.report.model import Report, count_by_rule, count_by_severity
+
+SCHEMA = "accumlint/findings/v1"
+
+
+def _place(span: Span) -> dict:
+    end_line = span.end_line or span.line
+    return {
+        "path": span.path,
+        "line": span.line,
+        "column": span.column,
+        "end_line": end_line,
+        "end_column": span.end_column or span.column,
+    }
+
+
+def _fix(fix: Fix | None) -> dict | None:
+    if fix is None:
+        return None
+    edits = [{**_place(edit.span), "replacement": edit.replacement} for edit in fix.edits]
+    return {"title": fix.title, "safe": fix.safe, "why_unsafe": fix.why_unsafe, "edits": edits}
+
+
+def finding_object(finding: Finding) -> dict:
+    """One finding as plain JSON; columns are 1-based and count code points, ends are exclusive."""
+    return {
+        "rule": finding.rule,
+        "name": finding.name,
+        "clause": finding.clause,
+        "severity": finding.severity.label,
+        "confidence": finding.confidence.label,
+        **_place(finding.span),
+        "message": finding.message,
+        "evidence": dict(finding.evidence),
+        "related": [{**_place(each.span), "message": each.message} for each in finding.related],
+        "fix": _fix(finding.fix),
+    }
+
+
+def summary_object(report: Report) -> dict:
+    """The counts of the run as plain JSON."""
+    summary = report.summary
+    return {
+        "findings": len(report.findings),
+        "by_severity": count_by_severity(report.findings),
+        "by_rule": count_by_rule(report.findings),
+        "suppressed": summary.suppressed,
+        "baselined": summary.baselined,
+        "outside_diff": summary.outside_diff,
+        "files_checked": summary.files_checked,
+        "files_simulated": summary.files_simulated,
+        "files_without_accumulation": dict(summary.files_without_accumulation),
+        "files_skipped": dict(summary.files_skipped),
+        "loops": summary.loops,
+        "errors": [{"path": path, "message": message} for path, message in summary.errors],
+    }
+
+
+def render(report: Report) -> str:
+    """The whole document. Non-ASCII text is escaped, so that any terminal or pipe carries it unharmed."""
+    document = {
+        "schema": SCHEMA,
+        "findings": [finding_object(finding) for finding in report.findings],
+        "summary": summary_object(report),
+    }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,118 @@
+"""Where reports go: standard output in the format that fits the place, and files that were asked for."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from accumlint.report.model import Report
+from accumlint.settings import Settings
+
+
+class PresentError(RuntimeError):
+    """A report can't be written where it was asked for."""
+
+
+def default_format(environment) -> str:
+    """``github`` inside GitHub Actions, where annotations are read, else ``text``."""
+    return "github" if environment.get("GITHUB_ACTIONS") == "true" else "text"
+
+
+def render(format_name: str, report: Report) -> str:
+    """One report in one format; only that format's module is imported."""
+    return importlib.import_module(f"accumlint.report.{format_name}").render(report)
+
+
+def _can_draw(stream) -> bool:
+    """Whether the picture's glyphs survive the encoding of the stream."""
+    try:
+        "○●⇄·▲│×".encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+_STYLES = {
+    "bold": "bold",
+    "dim": "dim",
+    "error": "bold red",
+    "warning": "bold yellow",
+    "advice": "cyan",
+    "good": "green",
+}
+
+
+def _show_text(report: Report, statistics: bool) -> None:
+    from accumlint.report import text
+
+    stream = sys.stdout
+    unicode = _can_draw(stream)
+    if statistics:
+        from accumlint.rule_index import all_rules
+
+        return _print(text.statistics(report, all_rules()))
+    if not (stream.isatty() or os.environ.get("FORCE_COLOR")):
+        return _print(text.render(report, unicode=unicode))
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    for line in text.lines(report, max(min(console.width, 120), 40), unicode):
+        console.print(Text.assemble(*((piece, _STYLES.get(style, "")) for piece, style in line)))
+    return None
+
+
+def _print(text: str) -> None:
+    stream = sys.stdout
+    encoding = stream.encoding or "ascii"
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        text = text.encode(encoding, "backslashreplace").decode(encoding)
+    stream.write(text)
+
+
+def write_atomically(path: str, text: str) -> None:
+    """Write ``text`` as UTF-8 so that a reader sees the old file or the whole new one.
+
+    What isn't a regular file (a pipe, ``/dev/stdout``) is written to directly. Raises OSError.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+        return
+    import tempfile
+
+    path = os.path.realpath(path)
+    descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".accumlint-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="", errors="backslashreplace") as stream:
+            stream.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)  # mkstemp's own mode would lock other users out
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def present(report: Report, settings: Settings, statistics: bool = False) -> None:
+    """Write all files, then standard output, then one line per error on standard error.
+
+    Raises :class:`PresentError` where a file can't be written.
+    """
+    for format_name, path in settings.output:
+        try:
+            write_atomically(path, render(format_name, report))
+        except OSError as error:
+            raise PresentError(f"{path}: cannot be written: {error.strerror or error}") from error
+    format_name = settings.format or default_format(os.environ)
+    if statistics or format_name == "text":
+        _show_text(report, statistics)
+    else:
+        _print(render(format_name, report))
+    sys.stdout.flush()
+    for path, message in report.summary.errors:
+        sys.stderr.write(f"accumlint: {path}: {message}\n")

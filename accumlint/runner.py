@@ -1,0 +1,334 @@
+"""Takes files through the sieves and the engine: in this process for a few, in workers for many.
+
+Whatever one file does (broken syntax, a crash of the engine, a parser that overflows the stack and takes
+its process along), it costs that file alone and is said. Results come in the order of the files, however
+many workers there were.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from accumlint.static.discovery import CONFIGURATION, STDIN, Target
+from accumlint.static.sieve import may_accumulate
+
+if TYPE_CHECKING:
+    from accumlint.findings import Finding
+
+NO_ACCUMULATION = "no-accumulation"
+
+# A worker has to start an interpreter and import libcst; below this many files that costs more than it saves.
+PARALLEL_FROM_FILES = 8
+# Training scripts are tens of kilobytes; what is larger than this is generated, and takes minutes to parse.
+MAX_BYTES = 2_000_000
+# The engine bounds its own work; this is for what it can't bound (native code that hangs).
+SECONDS_PER_FILE = 120.0
+# A fresh process now and then keeps memory from growing with the length of the run.
+FILES_PER_WORKER = 400
+# Parsers recurse natively: 3,000 nested brackets end a process that has the usual 8 MB.
+STACK_BYTES = 512 * 1024 * 1024
+
+
+class RunnerError(RuntimeError):
+    """The engine can't be loaded: the installation is broken."""
+
+
+class EngineChoice(NamedTuple):
+    """Which engine to load, and what it is told; plain data, so that workers can be given it."""
+
+    module: str = "accumlint.static.engine"
+    root: str = "."
+    vocabulary: Mapping[str, Any] = {}
+
+
+class Outcome(NamedTuple):
+    """What one file gave. ``skipped`` names the sieve that ended it early, ``failure`` what broke."""
+
+    name: str
+    findings: tuple[Finding, ...] = ()
+    skipped: str = ""
+    loops: tuple[Any, ...] = ()
+    failure: str = ""
+
+
+class Engine:
+    """The loaded engine with its project, alive for as many files as this process analyses."""
+
+    def __init__(self, choice: EngineChoice):
+        try:
+            module = importlib.import_module(choice.module)
+        except ImportError as error:
+            raise RunnerError(f"the engine {choice.module} can't be loaded: {error}") from error
+        self._analyse = module.analyse
+        self._project = module.Project(choice.root)
+        self._settings = module.EngineSettings(vocabulary=choice.vocabulary)
+
+    def analyse(self, name: str, data: bytes) -> Outcome:
+        """The outcome for one file; never raises what the file caused."""
+        from accumlint.own_findings import analysis_incomplete, describe_syntax_error
+
+        if len(data) > MAX_BYTES:
+            reason = f"not analysed: {len(data):,} bytes, and files above {MAX_BYTES:,} are left alone"
+            return Outcome(name, (analysis_incomplete(name, reason),), skipped="too-large")
+        try:
+            report = self._analyse(data, name, self._project, self._settings)
+        except RecursionError:
+            reason = "not analysed: its expressions or blocks are nested too deeply"
+            return Outcome(name, (analysis_incomplete(name, reason),), skipped="too-deep")
+        except Exception as error:  # noqa: BLE001 - one bad file must not stop the rest
+            if isinstance(error, SyntaxError | UnicodeDecodeError) or type(error).__name__ == "ParserSyntaxError":
+                return Outcome(name, (describe_syntax_error(name, data, error),), skipped="syntax-error")
+            return _broken(name, f"internal error, {_where(error)}; please report it")
+        return Outcome(name, tuple(report.findings), report.skipped, tuple(report.loops))
+
+
+def _where(error: BaseException) -> str:
+    """The innermost place of an exception: one line instead of a traceback."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = ""
+    if trace is not None:
+        code = trace.tb_frame.f_code
+        place = f" in {os.path.basename(code.co_filename)}:{trace.tb_lineno}"
+    text = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
+
+
+def _broken(name: str, message: str) -> Outcome:
+    from accumlint.own_findings import analysis_incomplete
+
+    return Outcome(name, (analysis_incomplete(name, f"not analysed: {message}"),), failure=message)
+
+
+def deep(function, *arguments):
+    """Call ``function`` on a thread with a stack that deeply nested files don't overflow."""
+    import threading
+
+    box: list[tuple[bool, Any]] = []
+
+    def call() -> None:
+        try:
+            box.append((True, function(*arguments)))
+        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread
+            box.append((False, error))
+
+    try:
+        before = threading.stack_size(STACK_BYTES)
+    except (ValueError, RuntimeError):
+        return function(*arguments)  # a platform that doesn't let us choose
+    try:
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+    except RuntimeError:  # address space is limited
+        return function(*arguments)
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    succeeded, value = box[0]
+    if not succeeded:
+        raise value
+    return value
+
+
+class Sieved(NamedTuple):
+    """What reading and the first sieve gave for one file."""
+
+    outcome: Outcome | None  # set when the file is done with
+    marked: bool = False  # it holds suppression comments
+    size: int = 0
+
+
+def read(target: Target, stdin: bytes) -> bytes:
+    """The bytes of one target; raises OSError."""
+    if target.kind == STDIN:
+        return stdin
+    with open(target.path, "rb") as stream:
+        return stream.read()
+
+
+def sieve(target: Target, stdin: bytes) -> Sieved:
+    """Read one file and ask the byte sieve about it."""
+    try:
+        data = read(target, stdin)
+    except OSError as error:
+        return Sieved(Outcome(target.name, failure=f"cannot be read: {error.strerror or error}"))
+    marked = b"accumlint:" in data
+    if target.kind == CONFIGURATION:
+        return Sieved(Outcome(target.name), marked)
+    if not may_accumulate(data):
+        return Sieved(Outcome(target.name, skipped=NO_ACCUMULATION), marked)
+    return Sieved(None, marked, len(data))
+
+
+class Run(NamedTuple):
+    """All outcomes by name, and the names of the files that hold suppression comments."""
+
+    outcomes: tuple[Outcome, ...]
+    marked: frozenset[str]
+    simulated: tuple[Target, ...]  # what the first sieve let through
+
+
+def run(targets: Sequence[Target], choice: EngineChoice, jobs: int = 0, stdin: bytes = b"") -> Run:
+    """Analyse all targets. ``jobs`` is the number of workers, 0 for one per usable core.
+
+    Raises :class:`RunnerError` when the engine itself can't be loaded.
+    """
+    sieved = {target: sieve(target, stdin) for target in targets}
+    left = [target for target in targets if sieved[target].outcome is None]
+    workers = min(jobs or usable_cores(), len(left))
+    if workers > 1 and len(left) >= PARALLEL_FROM_FILES:
+        analysed = analyse_in_workers(left, choice, workers, stdin)
+    else:
+        analysed = analyse_here(left, choice, stdin)
+    outcomes = tuple(sieved[target].outcome or analysed[target.name] for target in targets)
+    marked = frozenset(target.name for target in targets if sieved[target].marked)
+    return Run(outcomes, marked, tuple(left))
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this platform
+        return os.cpu_count() or 1
+
+
+def _analyse_target(engine: Engine, target: Target, stdin: bytes) -> Outcome:
+    try:
+        data = read(target, stdin)
+    except OSError as error:  # it was there a moment ago
+        return Outcome(target.name, failure=f"cannot be read: {error.strerror or error}")
+    return engine.analyse(target.name, data)
+
+
+def analyse_here(targets: Iterable[Target], choice: EngineChoice, stdin: bytes = b"") -> dict[str, Outcome]:
+    """Outcomes by name, from this process."""
+    targets = list(targets)
+    if not targets:
+        return {}
+
+    def all_of_them() -> dict[str, Outcome]:
+        engine = Engine(choice)
+        return {target.name: _analyse_target(engine, target, stdin) for target in targets}
+
+    return deep(all_of_them)
+
+
+def _worker(pipe, choice: EngineChoice) -> None:
+    """The life of one worker: a target in, an outcome out, until the pipe closes."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interruption means
+
+    def serve() -> None:
+        try:
+            engine = Engine(choice)
+        except RunnerError as error:
+            pipe.send(error)
+            return
+        while True:
+            try:
+                target = pipe.recv()
+            except (EOFError, OSError):
+                return
+            if target is None:
+                return
+            pipe.send(_analyse_target(engine, target, b""))
+
+    deep(serve)
+
+
+class _Worker:
+    """The parent's side of a worker: its process, its pipe, and the file that it holds."""
+
+    def __init__(self, context, choice: EngineChoice):
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_worker, args=(theirs, choice), daemon=True)
+        self.process.start()
+        theirs.close()  # so that its death closes the pipe
+        self.target: Target | None = None
+        self.deadline = 0.0
+        self.served = 0
+
+    def give(self, target: Target, now: float) -> None:
+        self.target = target
+        self.deadline = now + SECONDS_PER_FILE
+        self.served += 1
+        self.pipe.send(target)
+
+    def end(self) -> None:
+        self.pipe.close()
+        self.process.join(timeout=0.5)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def analyse_in_workers(
+    targets: Iterable[Target], choice: EngineChoice, workers: int, stdin: bytes = b""
+) -> dict[str, Outcome]:
+    """Outcomes by name, from ``workers`` processes. Standard input stays in this one.
+
+    A worker that dies or hangs is replaced; the file that it held is reported as not analysed.
+    """
+    import multiprocessing
+    import time
+    from multiprocessing.connection import wait
+
+    targets = list(targets)
+    done = analyse_here([t for t in targets if t.kind == STDIN], choice, stdin)
+    waiting = [target for target in reversed(targets) if target.kind != STDIN]
+    context = multiprocessing.get_context("spawn")
+    idle: list[_Worker] = []
+    busy: dict[Any, _Worker] = {}
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < workers:
+                worker = idle.pop() if idle else _Worker(context, choice)
+                target = waiting.pop()
+                try:
+                    worker.give(target, time.monotonic())
+                except OSError:  # it died before it was given anything
+                    worker.end()
+                    done[target.name] = _broken(target.name, "the worker process could not be started")
+                    continue
+                busy[worker.pipe] = worker
+            soonest = min(worker.deadline for worker in busy.values()) if busy else 0.0
+            ready = wait(list(busy), timeout=max(0.0, soonest - time.monotonic())) if busy else []
+            for pipe in ready:
+                worker = busy.pop(pipe)
+                assert worker.target is not None
+                try:
+                    answer = pipe.recv()
+                except (EOFError, OSError):
+                    worker.end()
+                    code = worker.process.exitcode
+                    message = f"the process that read it died (exit code {code})"
+                    done[worker.target.name] = _broken(worker.target.name, message)
+                    continue
+                if isinstance(answer, RunnerError):
+                    raise answer
+                done[worker.target.name] = answer
+                if worker.served >= FILES_PER_WORKER:
+                    worker.end()
+                else:
+                    idle.append(worker)
+            now = time.monotonic()
+            for pipe, worker in list(busy.items()):
+                if worker.deadline <= now and pipe not in ready:
+                    del busy[pipe]
+                    worker.process.kill()
+                    worker.end()
+                    assert worker.target is not None
+                    message = f"it took longer than {SECONDS_PER_FILE:.0f} seconds"
+                    done[worker.target.name] = _broken(worker.target.name, message)
+    finally:
+        for worker in [*idle, *busy.values()]:
+            if worker in busy.values():
+                worker.process.kill()
+            worker.end()
+    return done

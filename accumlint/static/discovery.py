@@ -1,0 +1,329 @@
+"""Which files a check looks at: named files, and what a walk finds below named folders.
+
+A walk honours ``.gitignore`` (nested ones, and ``.git/info/exclude``), stays out of version control,
+caches and environments, doesn't follow linked folders (so it can't run in circles), and leaves test code
+out. A file that is named is checked whatever it is called, unless ``force_exclude`` treats it as found.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+PYTHON = "python"
+CONFIGURATION = "configuration"
+STDIN = "stdin"
+
+# Folders that hold no source of the project, by name ...
+_SKIPPED_FOLDERS = frozenset(
+    (
+        ".git",
+        ".hg",
+        ".svn",
+        ".jj",
+        ".venv",
+        ".tox",
+        ".nox",
+        ".eggs",
+        ".direnv",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".ipynb_checkpoints",
+        "__pycache__",
+        "__pypackages__",
+        "node_modules",
+    )
+)
+# ... and by a file or folder that marks them as an environment
+_ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
+
+# What the configuration audit could possibly read; it decides by name and head whether it does.
+_CONFIGURATION_SUFFIXES = frozenset(
+    (
+        ".json",
+        ".yaml",
+        ".yml",
+        ".toml",
+        ".cfg",
+        ".conf",
+        ".ini",
+        ".txt",
+        ".sh",
+        ".bash",
+        ".slurm",
+        ".sbatch",
+    )
+)
+_CONFIGURATION_NAMES = frozenset(("Dockerfile", "Makefile", "Procfile"))
+_HEAD_BYTES = 4096
+
+Recogniser = Callable[[str, bytes], bool]
+
+
+class Target(NamedTuple):
+    """One file to look at: ``path`` opens it, ``name`` is what reports call it."""
+
+    name: str
+    path: str
+    kind: str
+
+
+class Collection(NamedTuple):
+    """What was found, what was left out (reason -> number of files), and what could not be reached."""
+
+    targets: tuple[Target, ...]
+    skipped: dict[str, int]
+    problems: tuple[tuple[str, str], ...]  # (name, message)
+    only_files_named: bool
+
+
+def is_test_code(parts: Sequence[str]) -> bool:
+    """Whether the path, given by its components, is test code by the usual conventions."""
+    *folders, name = parts
+    if any(folder in ("test", "tests") for folder in folders):
+        return True
+    return name == "conftest.py" or name.startswith("test_") or name.endswith("_test.py")
+
+
+def printable(path: str) -> str:
+    """A path as reports print it: forward slashes, bytes that are no UTF-8 shown as escapes."""
+    if os.sep != "/":
+        path = path.replace(os.sep, "/")
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return path
+
+
+def display_name(path: str, working_folder: str) -> str:
+    """How a report calls a file: relative to the working folder where it lies below it."""
+    absolute = os.path.abspath(os.path.join(working_folder, path))
+    inside = working_folder.rstrip(os.sep) + os.sep
+    if absolute.startswith(inside):
+        return printable(absolute[len(inside) :])
+    return printable(os.path.normpath(path))
+
+
+class Patterns:
+    """Patterns in the manner of ``.gitignore``, relative to one folder; compiled when first asked."""
+
+    def __init__(self, base: str, lines: Iterable[str]):
+        self.base = base.rstrip(os.sep) + os.sep
+        self._lines = list(lines)
+        self._compiled = None
+
+    def decide(self, absolute: str, folder: bool = False) -> bool | None:
+        """True: matched, False: taken back by a negation, None: nothing said (or outside the folder)."""
+        if not self._lines or not absolute.startswith(self.base):
+            return None
+        if self._compiled is None:
+            import pathspec  # a tenth of a second would be felt by every hook run that has no pattern
+
+            self._compiled = pathspec.GitIgnoreSpec.from_lines(self._lines)
+        relative = absolute[len(self.base) :].replace(os.sep, "/") + ("/" if folder else "")
+        return self._compiled.check_file(relative).include
+
+
+def _read_patterns(path: str, base: str) -> Patterns | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return Patterns(base, stream.read().splitlines())
+    except OSError:
+        return None
+
+
+def _ignored(chain: Sequence[Patterns], absolute: str, folder: bool) -> bool:
+    for patterns in reversed(chain):  # the deepest file that says something decides, as in git
+        verdict = patterns.decide(absolute, folder)
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def _inherited_patterns(folder: str) -> list[Patterns]:
+    """The ignore files from the repository that holds ``folder`` down to its parent, outermost first."""
+    levels = []
+    current = folder
+    while True:
+        levels.append(current)
+        if os.path.exists(os.path.join(current, ".git")):
+            break
+        parent = os.path.dirname(current)
+        if parent == current:
+            return []  # no repository: what lies above the named folder says nothing about it
+        current = parent
+    root = levels[-1]
+    chain = [_read_patterns(os.path.join(root, ".git", "info", "exclude"), root)]
+    chain += [_read_patterns(os.path.join(level, ".gitignore"), level) for level in reversed(levels[1:])]
+    found = [patterns for patterns in chain if patterns is not None]
+    # a folder that is ignored but named is wanted: only what lies inside it may speak
+    return [] if _ignored(found, folder, folder=True) else found
+
+
+def _looks_like_python(path: str) -> bool:
+    """Whether a file without the suffix says in its first line that Python runs it."""
+    try:
+        with open(path, "rb") as stream:
+            head = stream.readline(200)
+    except OSError:
+        return False
+    return head.startswith(b"#!") and b"python" in head
+
+
+def _head(path: str) -> bytes:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(_HEAD_BYTES)
+    except OSError:
+        return b""
+
+
+def _could_be_configuration(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in _CONFIGURATION_SUFFIXES or name in _CONFIGURATION_NAMES
+
+
+class _Collector:
+    """The walk; holds what would otherwise be passed through every call."""
+
+    def __init__(self, settings, working_folder: str, is_configuration: Recogniser):
+        self.settings = settings
+        self.working_folder = working_folder
+        self.is_configuration = is_configuration
+        self.exclude = Patterns(settings.root, settings.exclude)
+        self.targets: dict[str, Target] = {}  # by absolute path
+        self.skipped: dict[str, int] = {}
+        self.problems: list[tuple[str, str]] = []
+
+    def skip(self, reason: str) -> None:
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+    def problem(self, path: str, error: OSError) -> None:
+        self.problems.append((display_name(path, self.working_folder), error.strerror or str(error)))
+
+    def add(self, absolute: str, name: str, kind: str) -> None:
+        self.targets.setdefault(absolute, Target(name, absolute, kind))
+
+    def relative_parts(self, absolute: str) -> list[str]:
+        """Components below the settings' folder (or the last one, for a file outside it)."""
+        base = self.settings.root.rstrip(os.sep) + os.sep
+        if absolute.startswith(base):
+            return absolute[len(base) :].split(os.sep)
+        return [os.path.basename(absolute)]
+
+    def excluded(self, absolute: str) -> bool:
+        """Whether a pattern of ``exclude`` matches the path or a folder above it."""
+        if not self.settings.exclude:
+            return False
+        # git's matching covers the content of a matched folder by itself
+        return bool(self.exclude.decide(absolute))
+
+    def named_file(self, path: str) -> None:
+        absolute = os.path.abspath(os.path.join(self.working_folder, path))
+        parts = self.relative_parts(absolute)
+        if self.settings.force_exclude:
+            if self.excluded(absolute) or any(part in _SKIPPED_FOLDERS for part in parts[:-1]):
+                return self.skip("excluded")
+            if not self.settings.include_tests and is_test_code(parts) and absolute.endswith(".py"):
+                return self.skip("test-code")
+        name = display_name(path, self.working_folder)
+        suffix = os.path.splitext(absolute)[1].lower()
+        if suffix in (".py", ".pyw"):
+            self.add(absolute, name, PYTHON)
+        elif suffix == ".ipynb":
+            self.skip("notebook")
+        elif _could_be_configuration(parts[-1]) and self.is_configuration(absolute, _head(absolute)):
+            self.add(absolute, name, CONFIGURATION)
+        elif _looks_like_python(absolute):
+            self.add(absolute, name, PYTHON)
+        else:
+            self.skip("not-python")
+
+    def walk(self, path: str) -> None:
+        top = os.path.abspath(os.path.join(self.working_folder, path))
+        # a named test folder means its tests
+        tests_wanted = self.settings.include_tests or any(
+            part in ("test", "tests") for part in self.relative_parts(top)
+        )
+        own = _read_patterns(os.path.join(top, ".gitignore"), top)
+        chain = _inherited_patterns(top) + ([own] if own else [])
+        pending: list[tuple[str, list[Patterns], tuple[str, ...]]] = [(top, chain, ())]
+        while pending:
+            folder, chain, below = pending.pop()
+            try:
+                with os.scandir(folder) as listing:
+                    entries = sorted(listing, key=lambda entry: entry.name)
+            except OSError as error:
+                self.problem(folder, error)
+                continue
+            names = {entry.name for entry in entries}
+            if folder != top:
+                if any(mark in names for mark in _ENVIRONMENT_MARKS):
+                    continue
+                if ".gitignore" in names:
+                    own = _read_patterns(os.path.join(folder, ".gitignore"), folder)
+                    chain = [*chain, own] if own else chain
+            for entry in entries:
+                try:
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    is_file = not is_folder and entry.is_file()
+                except OSError as error:  # a link that leads back to itself
+                    self.problem(entry.path, error)
+                    continue
+                if is_folder:
+                    if entry.name in _SKIPPED_FOLDERS:
+                        continue
+                    if _ignored(chain, entry.path, folder=True) or self.excluded(entry.path + os.sep):
+                        continue
+                    pending.append((entry.path, chain, (*below, entry.name)))
+                elif is_file:
+                    self.found_file(entry, chain, (*below, entry.name), tests_wanted)
+
+    def found_file(self, entry: os.DirEntry, chain: list[Patterns], parts, tests_wanted: bool) -> None:
+        suffix = os.path.splitext(entry.name)[1].lower()
+        python = suffix in (".py", ".pyw")
+        if not python and suffix != ".ipynb" and not _could_be_configuration(entry.name):
+            return
+        if _ignored(chain, entry.path, folder=False):
+            return self.skip("git-ignored") if python else None
+        if self.excluded(entry.path):
+            return self.skip("excluded") if python else None
+        if not tests_wanted and (is_test_code(parts) if python else is_test_code((*parts[:-1], "_"))):
+            return self.skip("test-code") if python else None
+        # a linked file is looked at once, at the place that it leads to
+        path = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
+        name = display_name(path, self.working_folder)
+        if python:
+            self.add(path, name, PYTHON)
+        elif suffix == ".ipynb":
+            self.skip("notebook")
+        elif self.is_configuration(path, _head(path)):
+            self.add(path, name, CONFIGURATION)
+
+
+def collect(
+    paths: Iterable[str], settings, working_folder: str, is_configuration: Recogniser
+) -> Collection:
+    """The files to check, sorted by name; the same for any order of ``paths``.
+
+    ``is_configuration(path, head)`` says whether the configuration audit reads a file that isn't Python.
+    A path that doesn't exist is a problem of the collection, not an exception.
+    """
+    collector = _Collector(settings, working_folder, is_configuration)
+    only_files = True
+    for path in paths:
+        if path == "-":
+            continue
+        absolute = os.path.join(working_folder, path)
+        if os.path.isdir(absolute):
+            only_files = False
+            collector.walk(path)
+        elif os.path.lexists(absolute):
+            collector.named_file(path)
+        else:
+            collector.problems.append((printable(path), "no such file or folder"))
+    targets = tuple(sorted(collector.targets.values()))
+    skipped = {reason: collector.skipped[reason] for reason in sorted(collector.skipped)}
+    return Collection(targets, skipped, tuple(sorted(set(collector.problems))), only_files)
