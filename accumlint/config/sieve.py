@@ -1,0 +1,72 @@
+"""The cheap look: which files can matter to the auditor at all, by their name and their bytes."""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+import re
+
+from accumlint.config.dialects import evidence_words
+from accumlint.config.sources.dependencies import is_dependency_file
+from accumlint.config.sources.launch import is_launch_file
+
+FORMATS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
+_LAUNCH = re.compile(rb"torchrun|torch\.distributed|accelerate|deepspeed|composer|axolotl|\btune\s+run|lightning|llamafactory|litgpt|python", re.IGNORECASE)
+_LAUNCH_WORTH = re.compile(rb"batch|accum|ACCUM|deepspeed|config_file|update[-_]freq", re.IGNORECASE)
+_SCRIPT = re.compile(rb"accum|GRAD_ACC|grad_acc|deepspeed|TrainingArguments|average_tokens", re.IGNORECASE)
+_CONFIG_PY = re.compile(rb"accumulative_counts")
+
+
+@functools.cache
+def _words(kind: str) -> tuple[tuple[bytes, ...], ...]:
+    """Groups of words, one group of which must all stand in a file of this format for any dialect to speak."""
+    return tuple(group for formats, groups in evidence_words() if kind in formats for group in groups)
+
+
+@functools.cache
+def _any_word(kind: str) -> re.Pattern[bytes]:
+    """One scan that says whether the rarest words are there at all."""
+    words = {min(group, key=_commonness) for group in _words(kind)} | {b"accum"}
+    return re.compile(b"|".join(re.escape(word) for word in sorted(words)))
+
+
+# words that stand in any YAML are poor sieves
+_COMMON = (b"model", b"trainer", b"devices", b"strategy", b"stage", b"template", b"output_dir", b"sft", b"enabled", b"batch_size")
+
+
+def _commonness(word: bytes) -> tuple[bool, int]:
+    return word in _COMMON, -len(word)
+
+
+def suffix(path: str) -> str:
+    return posixpath.splitext(path)[1].lower()
+
+
+def can_be_dialect(path: str, data: bytes) -> bool:
+    """Whether any dialect can be recognised in these bytes. Lossless: it looks for the detecting keys themselves."""
+    kind = FORMATS.get(suffix(path))
+    if kind is None:
+        return suffix(path) == ".py" and _CONFIG_PY.search(data) is not None
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return True  # UTF-16: the words are not there as bytes
+    if _any_word(kind).search(data) is None:
+        return False
+    return b"accum" in data or any(all(word in data for word in group) for group in _words(kind))
+
+
+def can_be_launch(path: str, data: bytes) -> bool:
+    return is_launch_file(path) and _LAUNCH.search(data) is not None and _LAUNCH_WORTH.search(data) is not None
+
+
+def can_be_script(path: str, data: bytes) -> bool:
+    return suffix(path) == ".py" and _SCRIPT.search(data) is not None
+
+
+def may_be_configuration(path: str, head: bytes) -> bool:
+    """Whether the auditor wants to see this file.
+
+    ``path`` may have either kind of slash. ``head`` is as much of the file as is at hand; with the whole file
+    nothing is lost, with less a configuration whose first telling key comes later is.
+    """
+    path = path.replace("\\", "/")
+    return can_be_dialect(path, head) or can_be_launch(path, head) or is_dependency_file(path)

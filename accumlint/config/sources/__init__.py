@@ -1,0 +1,1 @@
+"""Sources that are not configurations but speak of the run: launch lines, scripts, dependency files."""
