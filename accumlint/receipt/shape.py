@@ -80,7 +80,7 @@ class Number(Shape):
     def check(self, value: Any, path: str, log: ProblemLog) -> None:
         code = refusal(value)
         if code is not None:
-            log.add(code, path, "expected a finite number")
+            log.add(code, path, "expected a finite number of at most 64 digits")
         elif self.minimum is not None and to_decimal(value) < self.minimum:
             log.add("value-range", path, f"expected at least {self.minimum}")
         elif self.above is not None and to_decimal(value) <= self.above:

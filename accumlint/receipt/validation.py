@@ -58,7 +58,9 @@ def validate(tree: Any, previous: Previous | None = None, embedded: bool = False
     _check_gradient_dimension(ranks, continues, log)
     _check_ids(ranks, continues, log)
     start = continues["pending"]["window"] if continues else 0
-    sizes = _layouts(ranks, start, carried_in, log)
+    # without the segment before it, nobody can say at which window this one starts
+    adrift = continues is None and sound.get("continues") is not None
+    sizes = [] if adrift else _layouts(ranks, start, carried_in, log)
     windows = _windows(sound, sizes, start, carried_in, ranks, log) if sizes else ()
     if windows:
         _check_window_columns(sound, ranks, len(windows), log)

@@ -34,6 +34,7 @@ REASONS = {
     "beyond-tolerance": "a window differs from the full batch by more than the acceptance expression allows",
     "undefined": "the loss policy divides by zero in a window: a microbatch or rank has no valid target",
     "equal-either-way": "right formula and mean of means agree exactly on this data, so it can't tell them apart",
+    "policy-agrees-here": "the loss policy is not the contract's and agrees with it only because of this data",
     "tolerance-hides-fault": "the tolerance is so wide that the mean of means would be accepted too",
     "no-divided-window": "no window was divided in this segment",
     "not-recorded": "nothing was recorded for this tier",
@@ -121,6 +122,8 @@ def arithmetic(manifest: Manifest, sums: Sequence[WindowSums]) -> Verdict:
         return Verdict("arithmetic", NOT_DISCRIMINATING, "equal-either-way")
     if all(s.naive is not None and accept(s.naive, s.reference, tolerances) for s in telling):
         return Verdict("arithmetic", INCONCLUSIVE, "tolerance-hides-fault")
+    if manifest.document["loss_policy"] != "window-targets":
+        return Verdict("arithmetic", NOT_DISCRIMINATING, "policy-agrees-here")
     return Verdict("arithmetic", PASS, "within-tolerance")
 
 
