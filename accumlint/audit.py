@@ -83,10 +83,8 @@ def _configurations(
     wanted = [target for target in targets if target.kind == CONFIGURATION] + list(scripts)
     if not wanted:
         return [], []
-    try:
-        from accumlint.config import SourceFile, audit
-    except ImportError:  # the audit of configurations isn't part of this build
-        return [], []
+    from accumlint.config import SourceFile, audit
+
     files = []
     for target in sorted(wanted):
         try:
@@ -201,9 +199,11 @@ def _count(done: runner.Run, collection: Collection, errors: Sequence[tuple[str,
         checked += 1
         if outcome.skipped and outcome.skipped != "syntax-error":
             without[outcome.skipped] = without.get(outcome.skipped, 0) + 1
-        elif not outcome.skipped and outcome.name in through:
+        elif outcome.name in through and not outcome.skipped:
             simulated += 1
+    wanted = {target.name for target in collection.targets if target.kind == CONFIGURATION}
     return Summary(
+        configurations=len(wanted),
         files_checked=checked,
         files_simulated=simulated,
         files_without_accumulation=dict(sorted(without.items())),

@@ -131,10 +131,8 @@ def resolve(arguments: Namespace, working_folder: str) -> Settings:
 
 def is_configuration(path: str, head: bytes) -> bool:
     """Whether the configuration audit reads this file."""
-    try:
-        from accumlint.config import may_be_configuration
-    except ImportError:  # the audit of configurations isn't part of this build
-        return False
+    from accumlint.config import may_be_configuration
+
     return may_be_configuration(path, head)
 
 

@@ -56,6 +56,7 @@ def summary_object(report: Report) -> dict:
         "outside_diff": summary.outside_diff,
         "files_checked": summary.files_checked,
         "files_simulated": summary.files_simulated,
+        "configurations": summary.configurations,
         "files_without_accumulation": dict(summary.files_without_accumulation),
         "files_skipped": dict(summary.files_skipped),
         "loops": summary.loops,

@@ -13,14 +13,15 @@ class Summary(NamedTuple):
     """Counts of one run: what was looked at, what was hidden, what went wrong.
 
     ``files_checked`` were read and decided upon; ``files_simulated`` of them went through the simulation,
-    the others were ended by a sieve (``files_without_accumulation``: sieve -> files). ``files_skipped`` were
-    not looked at (reason -> files). ``errors`` are (file, message) of what could not be read or broke.
+    ``configurations`` were read by the audit of configurations, the others were ended by a sieve
+    (``files_without_accumulation``: sieve -> files). ``files_skipped`` were not looked at (reason -> files). ``errors`` are (file, message) of what could not be read or broke.
     """
 
     files_checked: int = 0
     files_simulated: int = 0
     files_without_accumulation: Mapping[str, int] = {}
     files_skipped: Mapping[str, int] = {}
+    configurations: int = 0
     loops: int = 0
     suppressed: int = 0
     baselined: int = 0

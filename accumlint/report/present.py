@@ -6,8 +6,12 @@ import importlib
 import os
 import sys
 
+from collections.abc import Callable, Sequence
+
 from accumlint.report.model import Report
 from accumlint.settings import Settings
+
+Line = list[tuple[str, str]]  # pieces of (text, style)
 
 
 class PresentError(RuntimeError):
@@ -43,27 +47,29 @@ _STYLES = {
 }
 
 
-def _show_text(report: Report, statistics: bool) -> None:
-    from accumlint.report import text
+def show_lines(draw: Callable[[int, bool], Sequence[Line]]) -> None:
+    """Print styled lines: with styles and in the terminal's width on a terminal, else plain.
 
+    ``draw(width, unicode)`` makes them. ``FORCE_COLOR`` asks for styles where there is no terminal,
+    ``NO_COLOR`` and ``TERM=dumb`` take them away.
+    """
     stream = sys.stdout
     unicode = _can_draw(stream)
-    if statistics:
-        from accumlint.rule_index import all_rules
-
-        return _print(text.statistics(report, all_rules()))
     if not (stream.isatty() or os.environ.get("FORCE_COLOR")):
-        return _print(text.render(report, unicode=unicode))
+        from accumlint.report.text import plain
+
+        return write_text(plain(draw(100, unicode)))
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    for line in text.lines(report, max(min(console.width, 120), 40), unicode):
+    for line in draw(max(min(console.width, 120), 40), unicode):
         console.print(Text.assemble(*((piece, _STYLES.get(style, "")) for piece, style in line)))
     return None
 
 
-def _print(text: str) -> None:
+def write_text(text: str) -> None:
+    """Write to standard output; what its encoding can't hold becomes an escape, never an exception."""
     stream = sys.stdout
     encoding = stream.encoding or "ascii"
     try:
@@ -109,10 +115,17 @@ def present(report: Report, settings: Settings, statistics: bool = False) -> Non
         except OSError as error:
             raise PresentError(f"{path}: cannot be written: {error.strerror or error}") from error
     format_name = settings.format or default_format(os.environ)
-    if statistics or format_name == "text":
-        _show_text(report, statistics)
+    if statistics:
+        from accumlint.report.text import statistics as per_rule
+        from accumlint.rule_index import all_rules
+
+        write_text(per_rule(report, all_rules()))
+    elif format_name == "text":
+        from accumlint.report import text
+
+        show_lines(lambda width, unicode: text.lines(report, width, unicode))
     else:
-        _print(render(format_name, report))
+        write_text(render(format_name, report))
     sys.stdout.flush()
     for path, message in report.summary.errors:
         sys.stderr.write(f"accumlint: {path}: {message}\n")

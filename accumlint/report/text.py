@@ -91,13 +91,15 @@ def header(finding: Finding, place: str) -> Line:
     return line
 
 
-def _evidence(finding: Finding, width: int, unicode: bool) -> list[Line]:
+def _evidence(finding: Finding, width: int, unicode: bool, drawn_before: bool) -> list[Line]:
     from accumlint.report.timeline import draw
 
     lines: list[Line] = []
     timeline = finding.evidence.get("timeline")
     drawn = bool(timeline and timeline.get("windows"))
-    if drawn:
+    if drawn and drawn_before:
+        lines.append([("  windows as drawn above", "dim")])
+    elif drawn:
         lines += [[("  ", ""), *line] for line in draw(timeline, width - 2, unicode)]
     windows = finding.evidence.get("windows")
     if windows and not drawn:
@@ -114,8 +116,10 @@ def _evidence(finding: Finding, width: int, unicode: bool) -> list[Line]:
     return lines
 
 
-def block(report: Report, finding: Finding, width: int, unicode: bool) -> list[Line]:
-    """Everything about one finding."""
+def block(
+    report: Report, finding: Finding, width: int, unicode: bool, drawn_before: bool = False
+) -> list[Line]:
+    """Everything about one finding; ``drawn_before`` when the block above shows the same windows."""
     lines = [header(finding, finding.span.path)]
     lines += [[(text, "")] for text in wrap(finding.message, width, "  ")]
     lines += excerpt(report, finding, width)
@@ -123,7 +127,7 @@ def block(report: Report, finding: Finding, width: int, unicode: bool) -> list[L
         span = related.span
         place = f"line {span.line}" if span.path == finding.span.path else f"{span.path}:{span.line}"
         lines += [[(text, "dim")] for text in wrap(f"{place}: {related.message}", width, "  ")]
-    lines += _evidence(finding, width, unicode)
+    lines += _evidence(finding, width, unicode, drawn_before)
     if finding.fix is not None:
         kind = "safe fix" if finding.fix.safe else "unsafe fix"
         why = f" ({finding.fix.why_unsafe})" if finding.fix.why_unsafe else ""
@@ -161,6 +165,8 @@ def coverage(summary: Summary) -> list[str]:
         if summary.loops:
             simulated += f" ({_count(summary.loops, 'training loop')})"
         parts = [f"{_count(summary.files_checked, 'file')} checked: {simulated}"]
+        if summary.configurations:
+            parts.append(_count(summary.configurations, "configuration"))
         without = sum(summary.files_without_accumulation.values())
         if without:
             parts.append(f"{without} without accumulation")
@@ -184,9 +190,12 @@ def coverage(summary: Summary) -> list[str]:
 def lines(report: Report, width: int = 100, unicode: bool = True) -> list[Line]:
     """The whole view as styled lines."""
     found: list[Line] = []
+    above = None
     for finding in report.findings:
-        found += block(report, finding, width, unicode)
+        windows = (finding.span.path, finding.evidence.get("timeline"))
+        found += block(report, finding, width, unicode, windows == above)
         found.append([])
+        above = windows
     return found + closing(report)
 
 

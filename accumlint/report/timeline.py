@@ -100,7 +100,9 @@ def _lanes(columns: Sequence[_Column], unicode: bool) -> list[tuple[str, list[st
     if any(each.get("valid_targets") is not None for each in real):
         cells = ["" if each is None else str(each.get("valid_targets", "?")) for each in microbatches]
         lanes.append(("targets", cells))
-    lanes.append(("forward", [_done(each, "forward", unicode) for each in microbatches]))
+    if any(each.get("forward") != each.get("backward") for each in real):
+        # where every forward has its backward the lane would say the same twice
+        lanes.append(("forward", [_done(each, "forward", unicode) for each in microbatches]))
     lanes.append(("backward", [_done(each, "backward", unicode) for each in microbatches]))
     if any(each.get("sync") is not None for each in real):
         lanes.append(("sync", [_sync(each, unicode) for each in microbatches]))

@@ -57,7 +57,8 @@ _CONFIGURATION_SUFFIXES = frozenset(
     )
 )
 _CONFIGURATION_NAMES = frozenset(("Dockerfile", "Makefile", "Procfile"))
-_HEAD_BYTES = 4096
+# the audit looks for telling keys; a file whose first one comes later than this is data
+_HEAD_BYTES = 256 * 1024
 
 Recogniser = Callable[[str, bytes], bool]
 
