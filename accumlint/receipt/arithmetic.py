@@ -7,14 +7,13 @@ view is the mean of microbatch means, whatever the policy: it shows whether the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from accumlint.receipt.manifest import Manifest, Rows, Window
-from accumlint.receipt.numbers import Measured, exact_sum, to_fraction
+from accumlint.receipt.numbers import Measured, exact_sum, sum_of_quotients, to_fraction
 from accumlint.receipt.plan import rank_factor
 
 
@@ -72,7 +71,7 @@ def divisor(policy: str, window: Window, steps: int, count: int, rank_targets: i
 
 
 def quotient_sum(values: Sequence[Measured], counts: Sequence[int]) -> Fraction:
-    """Exact ``sum(value / count)``, with one common denominator so that hundreds of counts stay affordable.
+    """``sum(value / count)`` (see :func:`~accumlint.receipt.numbers.sum_of_quotients` on exactness).
 
     Pairs with count 0 must have value 0 and contribute nothing.
     """
@@ -80,11 +79,7 @@ def quotient_sum(values: Sequence[Measured], counts: Sequence[int]) -> Fraction:
     for value, count in zip(values, counts):
         if count:
             by_count.setdefault(count, []).append(value)
-    common = math.lcm(*by_count)
-    sums = [(count, exact_sum(group)) for count, group in by_count.items()]
-    powers = math.lcm(*(s.denominator for _, s in sums))
-    whole = sum(s.numerator * (powers // s.denominator) * (common // count) for count, s in sums)
-    return Fraction(whole, common * powers)
+    return sum_of_quotients([(exact_sum(group), count) for count, group in by_count.items()])
 
 
 def window_sums(manifest: Manifest, window: Window) -> WindowSums:
@@ -111,11 +106,9 @@ def window_sums(manifest: Manifest, window: Window) -> WindowSums:
         if policy == "window-targets":
             accumulated = factor * total / targets if targets else None
         elif policy == "rank-targets":
-            accumulated = factor * sum(
-                (s / n for s, n in zip(by_rank, rank_targets) if n), Fraction(0)
-            )
-            if 0 in rank_targets:
-                accumulated = None
+            accumulated = None
+            if 0 not in rank_targets:
+                accumulated = factor * sum_of_quotients(list(zip(by_rank, rank_targets)))
         elif policy == "undivided":
             accumulated = factor * total
         else:
@@ -162,17 +155,26 @@ def _weights(
     factor: Fraction,
 ) -> Weights:
     """Extremes and mass of the weights; a microbatch without targets weighs nothing and is left out."""
-    mass_by_divisor: dict[int, int] = {}
+    filled = 0
+    smallest = largest = 0
     for column, of_rank in zip(counts, rank_targets):
-        for count in column:
+        for count in set(column):
             if count:
                 by = divisor(policy, window, steps, count, of_rank, targets)
-                mass_by_divisor[by] = mass_by_divisor.get(by, 0) + count
-    if not mass_by_divisor:
+                smallest = min(smallest, by) if smallest else by
+                largest = max(largest, by)
+        filled += sum(map(bool, column))
+    if not filled:
         return Weights(None, None, Fraction(0))
-    common = math.lcm(*mass_by_divisor)
-    mass = Fraction(sum(n * (common // by) for by, n in mass_by_divisor.items()), common)
-    return Weights(factor / max(mass_by_divisor), factor / min(mass_by_divisor), factor * mass)
+    # the sum of count / divisor over the microbatches, without a common denominator of all counts
+    mass = {
+        "window-targets": Fraction(1),
+        "rank-targets": Fraction(sum(map(bool, rank_targets))),
+        "microbatch-mean": Fraction(filled, window.size),
+        "microbatch-mean-fixed": Fraction(filled, steps),
+        "undivided": Fraction(targets),
+    }[policy]
+    return Weights(factor / largest, factor / smallest, factor * mass)
 
 
 def microbatch_weight(

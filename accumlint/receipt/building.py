@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import io
+import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from accumlint import __version__
-from accumlint.receipt.canonical import canonical_bytes, domain_hash
+from accumlint.receipt.canonical import canonical_bytes, domain_hash, write_canonical
 from accumlint.receipt.formats import RECEIPT_SCHEMA, SETTINGS, TOOL, UNBOUND
 from accumlint.receipt.manifest import CARRIED, EXECUTED, Manifest
 from accumlint.receipt.plan import make_plan
@@ -23,16 +26,16 @@ class Receipt:
 
     manifest: Manifest
     plan: dict[str, Any]
-    result: dict[str, Any]
+    verdict: str  # PASS, FAIL, INCONCLUSIVE, NOT-DISCRIMINATING or NOT-RUN
     unbound: dict[str, Any]
     tool: dict[str, str]
     hashes: dict[str, str]
     data: bytes
 
-    @property
-    def verdict(self) -> str:
-        """PASS, FAIL, INCONCLUSIVE, NOT-DISCRIMINATING or NOT-RUN."""
-        return self.result["verdict"]
+    @functools.cached_property
+    def result(self) -> dict[str, Any]:
+        """The result part as plain values (read from the bytes: large receipts keep it only there)."""
+        return json.loads(self.data)["result"]
 
 
 def build(
@@ -65,35 +68,42 @@ def assemble(manifest: Manifest, unbound: Mapping[str, Any], tool_version: str) 
     if log:
         raise Rejected(log)
     plan = make_plan(manifest.document)
-    plan_bytes = canonical_bytes(plan)
-    plan_sha256 = domain_hash("plan", plan_bytes)
-    manifest_bytes = canonical_bytes(manifest.document)
-    manifest_sha256 = domain_hash("manifest", manifest_bytes)
-    result = compute(manifest, manifest_sha256, plan_sha256)
-    result_bytes = canonical_bytes(result)
-    hashes = {
-        "manifest_sha256": manifest_sha256,
-        "plan_sha256": plan_sha256,
-        "result_sha256": domain_hash("result", result_bytes),
-    }
-    tool_bytes, schema_bytes = canonical_bytes(tool), canonical_bytes(RECEIPT_SCHEMA)
-    hashes["receipt_sha256"] = domain_hash(
-        "receipt", canonical_bytes({"schema": RECEIPT_SCHEMA, "tool": tool, **hashes})
+    plan_sha256 = domain_hash("plan", canonical_bytes(plan))
+    # The parts go to one buffer in the order of their keys. The hashes come first and are known last: their
+    # place is held by zeros of the same length.
+    sink = io.BytesIO()
+    hashes = dict.fromkeys(("manifest_sha256", "plan_sha256", "receipt_sha256", "result_sha256"), "0" * 64)
+
+    def part(name: str) -> int:
+        sink.write(b',"%s":' % name.encode("ascii"))
+        return sink.tell()
+
+    def hash_from(name: str, start: int) -> str:
+        with sink.getbuffer() as written:
+            return domain_hash(name, written[start:])
+
+    sink.write(b'{"hashes":')
+    write_canonical(hashes, sink)
+    start = part("manifest")
+    write_canonical(manifest.document, sink)
+    manifest_sha256 = hash_from("manifest", start)
+    part("plan")
+    write_canonical(plan, sink)
+    start = part("result")
+    verdict = compute(manifest, manifest_sha256, plan_sha256, sink)
+    result_sha256 = hash_from("result", start)
+    for name, value in (("schema", RECEIPT_SCHEMA), ("tool", tool), ("unbound", loose)):
+        part(name)
+        write_canonical(value, sink)
+    sink.write(b"}\n")
+    bound = {"manifest_sha256": manifest_sha256, "plan_sha256": plan_sha256, "result_sha256": result_sha256}
+    receipt_sha256 = domain_hash(
+        "receipt", canonical_bytes({"schema": RECEIPT_SCHEMA, "tool": tool, **bound})
     )
-    # the parts in the order of their keys: the whole is canonical without being encoded a second time
-    data = b"".join(
-        (
-            b'{"hashes":', canonical_bytes(hashes),
-            b',"manifest":', manifest_bytes,
-            b',"plan":', plan_bytes,
-            b',"result":', result_bytes,
-            b',"schema":', schema_bytes,
-            b',"tool":', tool_bytes,
-            b',"unbound":', canonical_bytes(loose),
-            b"}\n",
-        )
-    )  # fmt: skip
-    return Receipt(manifest, plan, result, loose, tool, hashes, data)
+    hashes = {**bound, "receipt_sha256": receipt_sha256}
+    sink.seek(len(b'{"hashes":'))
+    write_canonical(hashes, sink)
+    return Receipt(manifest, plan, verdict, loose, tool, hashes, sink.getvalue())
 
 
 def unbound_checksum(loose: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from typing import Any, BinaryIO
 
 import rfc8785
 
@@ -59,7 +59,13 @@ def canonical_bytes(value: Any) -> bytes:
     return rfc8785.dumps(value)
 
 
-def domain_hash(part: str, data: bytes) -> str:
+def write_canonical(value: Any, sink: BinaryIO) -> None:
+    """Write the canonical bytes of plain JSON values. Raises :class:`NotCanonical` before the first byte."""
+    check_profile(value)
+    rfc8785.dump(value, sink)
+
+
+def domain_hash(part: str, data: bytes | memoryview) -> str:
     """SHA-256, in hex, of ``data`` as the part named (``manifest``, ``plan``, ``result``, ``receipt``, ...)."""
     digest = hashlib.sha256(f"{DOMAIN}/{part}".encode("ascii") + b"\0")
     digest.update(data)

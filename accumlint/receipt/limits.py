@@ -3,7 +3,7 @@
 They are checked before anything is parsed or allocated, so that a hostile document costs its size and no more.
 """
 
-MAX_JSON_BYTES = 64 * 1024 * 1024
+MAX_JSON_BYTES = 48 * 1024 * 1024
 MAX_YAML_BYTES = 8 * 1024 * 1024  # YAML is read event by event in Python: a smaller cap keeps it in seconds
 MAX_RECEIPT_BYTES = 160 * 1024 * 1024  # a receipt holds its manifest and the result of every window
 MAX_DEPTH = 16  # the deepest place of a receipt is eight levels down
@@ -13,6 +13,8 @@ MAX_EXPONENT = 400  # decimal exponent of one number; a double ends at 308
 MAX_RANKS = 65_536
 MAX_COMPONENTS = 4_096  # of one gradient vector
 MAX_MICROBATCHES = 8_000_000  # per rank; the byte cap usually comes first
+MAX_RESULT_CELLS = 150_000  # windows times (gradient components + 2): a receipt grows by about 600 bytes each
+MAX_COMMON_BITS = 8_192  # of the common denominator up to which a sum of quotients is kept exact
 MAX_PATHS_PER_REASON = 20  # examples kept of one reason; the rest is counted
 MAX_LISTED_WEIGHTS = 1_024  # up to so many microbatches the receipt lists every weight, beyond only the extremes
 MAX_LISTED_WINDOWS = 20  # windows named by one verdict; the rest is counted

@@ -14,12 +14,18 @@ from __future__ import annotations
 import decimal
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Union
 
-from accumlint.receipt.limits import MAX_DIGITS, MAX_EXPONENT, MAX_INTEGER, MAX_RATIONAL_DIGITS
+from accumlint.receipt.limits import (
+    MAX_COMMON_BITS,
+    MAX_DIGITS,
+    MAX_EXPONENT,
+    MAX_INTEGER,
+    MAX_RATIONAL_DIGITS,
+)
 
 Measured = Union[int, float, str]
 
@@ -29,10 +35,13 @@ _NUMBER = re.compile(NUMBER_PATTERN + r"\Z", re.ASCII)
 # Enough digits for a sum of eight million numbers of 64 digits with exponents of +-400; a result that would
 # need rounding raises instead (decimal.Inexact), so "exact" is enforced and not assumed.
 EXACT = decimal.Context(
-    prec=2_000,
+    prec=4_000,
     Emax=decimal.MAX_EMAX,
     Emin=decimal.MIN_EMIN,
     traps=[decimal.Inexact, decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow],
+)
+_ROUND_100 = decimal.Context(
+    prec=100, rounding=decimal.ROUND_HALF_EVEN, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[]
 )
 _ROUND_17 = decimal.Context(
     prec=17, rounding=decimal.ROUND_HALF_EVEN, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[]
@@ -135,6 +144,27 @@ def exact_sum(values: Iterable[Measured]) -> Fraction:
     for value in values:
         total = add(total, Decimal(repr(value)) if type(value) is float else Decimal(value))
     return Fraction(total)
+
+
+def sum_of_quotients(pairs: Sequence[tuple[Fraction, int]]) -> Fraction:
+    """``sum(value / count)`` over pairs with counts above 0.
+
+    Exact as long as the counts have a common multiple of at most 8,192 bits (a few hundred different counts).
+    Beyond, the common denominator would grow with every count and the cost with its square: each quotient is
+    then rounded once to 100 significant digits, half to even, and the rounded ones are summed exactly.
+    """
+    common = 1
+    for _, count in pairs:
+        common = math.lcm(common, count)
+        if common.bit_length() > MAX_COMMON_BITS:
+            add, divide = EXACT.add, _ROUND_100.divide
+            total = Decimal(0)
+            for value, by in pairs:
+                total = add(total, divide(Decimal(value.numerator), Decimal(value.denominator * by)))
+            return Fraction(total)
+    scale = math.lcm(*(value.denominator for value, _ in pairs))
+    whole = sum(value.numerator * (scale // value.denominator) * (common // count) for value, count in pairs)
+    return Fraction(whole, common * scale)
 
 
 def canonical(value: Measured) -> Measured:

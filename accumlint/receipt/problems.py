@@ -50,6 +50,7 @@ REASONS: dict[str, str] = {
     "window-order": "the windows of a rank do not follow each other",
     "window-missing": "a window is missing",
     "window-size": "a window does not hold the stated number of microbatches, and it is no tail",
+    "window-count": "more windows times gradient components than one receipt holds: split the run and chain receipts",
     "rank-window-mismatch": "two ranks disagree about the microbatches of a window",
     "window-without-targets": "a window has no valid target, so nothing can be divided",
     "numerator-without-targets": "a microbatch without valid targets has a numerator that is not zero",

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, BinaryIO
 
 from accumlint.receipt.arithmetic import View, Weights, WindowSums, accept, microbatch_weight, window_sums
+from accumlint.receipt.canonical import canonical_bytes
 from accumlint.receipt.formats import CLOCKS
 from accumlint.receipt.limits import MAX_LISTED_WEIGHTS, MAX_LISTED_WINDOWS
-from accumlint.receipt.manifest import CARRIED, DROPPED, EXECUTED, Manifest, Window
+from accumlint.receipt.manifest import CARRIED, DROPPED, EXECUTED, SKIPPED, Manifest, Window
 from accumlint.receipt.numbers import exact, to_fraction
-from accumlint.receipt.verdicts import NOT_RUN, Deviation, deviations, judge, naive_differs, overall, view_delta
+from accumlint.receipt.verdicts import (
+    NOT_RUN,
+    Assessment,
+    Deviation,
+    assess,
+    deviations,
+    judge,
+    measured_weights,
+    naive_differs,
+    overall,
+    view_delta,
+)
 
 # code -> sentence: what a receipt does not say. The first six stand in every receipt. Receipts hold the codes;
 # sentences are for their readers, so that better wording never breaks an old receipt.
@@ -33,30 +46,49 @@ LIMITATIONS = {
 _VOID_FROM = {"bfloat16": 257, "float16": 2049, "float8": 9}
 
 
-def compute(manifest: Manifest, manifest_sha256: str, plan_sha256: str) -> dict[str, Any]:
-    """The result part. It embeds the hashes of manifest and plan, so that it belongs to no others."""
-    sums = [window_sums(manifest, window) for window in manifest.windows]
-    found = deviations(manifest)
-    verdicts = judge(manifest, sums, found)
+def compute(manifest: Manifest, manifest_sha256: str, plan_sha256: str, sink: BinaryIO) -> str:
+    """Write the canonical bytes of the result part to ``sink`` and return the overall verdict.
+
+    The result embeds the hashes of manifest and plan, so that it belongs to no others. Windows are summed,
+    judged and encoded one after the other: exact sums are heavy, and a segment may have tens of thousands.
+    """
     listed = manifest.size <= MAX_LISTED_WEIGHTS
-    return {
+    facts: list[Assessment] = []
+    encoded: deque[bytes] = deque()
+    totals = _Totals(manifest)
+    tail = _Tail(manifest)
+    for offset, window in enumerate(manifest.windows):
+        s = window_sums(manifest, window)
+        facts.append(assess(manifest, offset, s))
+        encoded.append(canonical_bytes(_window(manifest, s, listed)))
+        totals.add(s)
+        tail.add(s)
+    found = deviations(manifest)
+    verdicts = judge(manifest, facts, found)
+    verdict = overall(verdicts)
+    head = {
         "manifest_sha256": manifest_sha256,
         "plan_sha256": plan_sha256,
-        "verdict": overall(verdicts),
+        "verdict": verdict,
         "verdicts": [v.document() for v in verdicts],
-        "not_run": [
-            {"tier": v.tier, "reason": v.reason} for v in verdicts if v.verdict == NOT_RUN
-        ],
+        "not_run": [{"tier": v.tier, "reason": v.reason} for v in verdicts if v.verdict == NOT_RUN],
         "clocks_not_recorded": [
             name for name in CLOCKS if any(name not in rows.clocks for rows in manifest.ranks)
         ],
         "limitations": limitations(manifest),
-        "totals": _totals(manifest, sums),
-        "windows": [_window(manifest, s, listed) for s in sums],
-        "tail": _tail(manifest, sums),
+        "totals": totals.document(),
+        "tail": tail.document(),
         "clocks": _clocks(manifest, found),
         "clipping": _clipping(manifest),
     }
+    # "windows" sorts after all other keys, so its canonical place is the end
+    sink.write(canonical_bytes(head)[:-1] + b',"windows":[')
+    first = True
+    while encoded:  # popped as they are written, so that they do not stand in memory twice
+        sink.write(encoded.popleft() if first else b"," + encoded.popleft())
+        first = False
+    sink.write(b"]}")
+    return verdict
 
 
 def limitations(manifest: Manifest) -> list[str]:
@@ -148,56 +180,57 @@ def _window(manifest: Manifest, s: WindowSums, listed: bool) -> dict[str, Any]:
 
 def _measured_weights(manifest: Manifest, window: Window) -> dict[str, Any] | None:
     """Extremes and mass of the weights that the run measured, over microbatches with targets."""
-    if any(rows.weights is None for rows in manifest.ranks):
+    by_weight = measured_weights(manifest, window)
+    if not by_weight:
         return None
-    targets_by_weight: dict[Any, int] = {}
-    for rows in manifest.ranks:
-        for weight, count in zip(rows.weights[window.rows], rows.valid_targets[window.rows]):  # type: ignore[index]
-            if count:
-                targets_by_weight[weight] = targets_by_weight.get(weight, 0) + count
-    if not targets_by_weight:
-        return None
-    values = [(to_fraction(weight), count) for weight, count in targets_by_weight.items()]
+    values = [(to_fraction(weight), count) for weight, count in by_weight.items()]
     mass = sum((weight * count for weight, count in values), Fraction(0))
     only = [weight for weight, _ in values]
     return _weight_summary(Weights(min(only), max(only), mass))
 
 
-def _totals(manifest: Manifest, sums: Sequence[WindowSums]) -> dict[str, Any]:
+class _Totals:
     """Sums over all windows of the segment, and the largest deltas met in one."""
-    targets = sum(s.targets for s in sums)
-    loss = sum((s.loss for s in sums), Fraction(0))
-    gradients: list[Fraction] | None = None
-    if all(s.gradients is not None for s in sums):
-        gradients = [
-            sum((s.gradients[c] for s in sums), Fraction(0))  # type: ignore[index]
-            for c in range(manifest.components)
-        ]
-    before = manifest.document.get("continues", {}).get("before", {"backward": 0, "updates": 0})
-    return {
-        "ranks": len(manifest.ranks),
-        "microbatches": manifest.size,
-        "gradient_components": manifest.components,
-        "windows": len(sums),
-        "window_sizes": _runs([w.size for w in manifest.windows]),
-        "windows_by_kind": {
-            kind: sum(w.kind == kind for w in manifest.windows)
-            for kind in ("executed", "skipped", "carried", "dropped")
-        },
-        "valid_targets": targets,
-        "loss_numerator": exact(loss),
-        "gradient_numerators": _vector(gradients),
-        "loss": exact(loss / targets) if targets else None,
-        "largest_accumulated_loss_delta": _largest(sums, "accumulated"),
-        "largest_naive_loss_delta": _largest(sums, "naive"),
-        "backward_index": before["backward"] + sum(w.own for w in manifest.windows),
-        "update_index": before["updates"] + sum(w.kind == EXECUTED for w in manifest.windows),
-    }
 
+    def __init__(self, manifest: Manifest):
+        self.manifest = manifest
+        self.targets, self.loss = 0, Fraction(0)
+        self.gradients: list[Fraction] | None = [Fraction(0)] * manifest.components
+        self.largest: dict[str, tuple[Fraction, Fraction | None] | None] = {"accumulated": None, "naive": None}
 
-def _largest(sums: Sequence[WindowSums], name: str) -> dict[str, Any] | None:
-    deltas = [view_delta(getattr(s, name), s.reference)[0] for s in sums]
-    return _delta(max((d for d in deltas if d is not None), key=lambda d: d[0], default=None))
+    def add(self, s: WindowSums) -> None:
+        self.targets += s.targets
+        self.loss += s.loss
+        if s.gradients is None or self.gradients is None:
+            self.gradients = None
+        else:
+            self.gradients = [total + x for total, x in zip(self.gradients, s.gradients)]
+        for name, view in (("accumulated", s.accumulated), ("naive", s.naive)):
+            delta, known = view_delta(view, s.reference)[0], self.largest[name]
+            if delta is not None and (known is None or delta[0] > known[0]):
+                self.largest[name] = delta
+
+    def document(self) -> dict[str, Any]:
+        windows = self.manifest.windows
+        before = self.manifest.document.get("continues", {}).get("before", {"backward": 0, "updates": 0})
+        return {
+            "ranks": len(self.manifest.ranks),
+            "microbatches": self.manifest.size,
+            "gradient_components": self.manifest.components,
+            "windows": len(windows),
+            "window_sizes": _runs([w.size for w in windows]),
+            "windows_by_kind": {
+                kind: sum(w.kind == kind for w in windows) for kind in (EXECUTED, SKIPPED, CARRIED, DROPPED)
+            },
+            "valid_targets": self.targets,
+            "loss_numerator": exact(self.loss),
+            "gradient_numerators": _vector(self.gradients),
+            "loss": exact(self.loss / self.targets) if self.targets else None,
+            "largest_accumulated_loss_delta": _delta(self.largest["accumulated"]),
+            "largest_naive_loss_delta": _delta(self.largest["naive"]),
+            "backward_index": before["backward"] + sum(w.own for w in windows),
+            "update_index": before["updates"] + sum(w.kind == EXECUTED for w in windows),
+        }
 
 
 def _runs(sizes: Sequence[int]) -> list[list[int]]:
@@ -224,34 +257,41 @@ def _members(manifest: Manifest, window: Window) -> list[dict[str, Any]]:
     ]
 
 
-def _tail(manifest: Manifest, sums: Sequence[WindowSums]) -> dict[str, Any]:
+class _Tail:
     """What became of every short window: its members, targets and, if carried, the state to resume from."""
-    dispositions = []
-    pending = None
-    for s in sums:
+
+    def __init__(self, manifest: Manifest):
+        self.manifest = manifest
+        self.dispositions: list[dict[str, Any]] = []
+        self.pending: dict[str, Any] | None = None
+
+    def add(self, s: WindowSums) -> None:
         if not s.window.short:
-            continue
-        kind = s.window.kind
-        dispositions.append(
+            return
+        members = _members(self.manifest, s.window)
+        self.dispositions.append(
             {
                 "window": s.window.index,
-                "disposition": {CARRIED: "carry", DROPPED: "drop"}.get(kind, "flush"),
+                "disposition": {CARRIED: "carry", DROPPED: "drop"}.get(s.window.kind, "flush"),
                 "microbatches_per_rank": s.window.size,
                 "valid_targets": s.targets,
-                "members": _members(manifest, s.window),
+                "members": members,
             }
         )
-        if kind == CARRIED:
-            pending = {
+        if s.window.kind == CARRIED:
+            self.pending = {
                 "window": s.window.index,
                 "backward": s.window.size,
                 "valid_targets": s.targets,
                 "loss_numerator": exact(s.loss),
                 "gradient_numerators": _vector(s.gradients),
-                "random_state_sha256": manifest.document["random_state"]["boundary_sha256"],
-                "members": _members(manifest, s.window),
+                "random_state_sha256": self.manifest.document["random_state"]["boundary_sha256"],
+                "members": members,
             }
-    return {"policy": manifest.document["tail_policy"], "windows": dispositions, "pending": pending}
+
+    def document(self) -> dict[str, Any]:
+        policy = self.manifest.document["tail_policy"]
+        return {"policy": policy, "windows": self.dispositions, "pending": self.pending}
 
 
 def _clocks(manifest: Manifest, found: Sequence[Deviation]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from accumlint.receipt.canonical import canonical_bytes, domain_hash
 from accumlint.receipt.formats import CONTINUES, MANIFEST, PENDING_RANK, PER_MICROBATCH, RANK, SETTINGS
-from accumlint.receipt.limits import MAX_INTEGER
+from accumlint.receipt.limits import MAX_INTEGER, MAX_RESULT_CELLS
 from accumlint.receipt.manifest import (
     CARRIED,
     DROPPED,
@@ -61,6 +61,8 @@ def validate(tree: Any, previous: Previous | None = None, embedded: bool = False
     # without the segment before it, nobody can say at which window this one starts
     adrift = continues is None and sound.get("continues") is not None
     sizes = [] if adrift else _layouts(ranks, start, carried_in, log)
+    if sizes and len(sizes) * (len(ranks[0][1].get("gradient_numerators", ())) + 2) > MAX_RESULT_CELLS:
+        log.add("window-count", "ranks", f"{len(sizes)} windows")
     windows = _windows(sound, sizes, start, carried_in, ranks, log) if sizes else ()
     if windows:
         _check_window_columns(sound, ranks, len(windows), log)

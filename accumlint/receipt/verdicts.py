@@ -103,24 +103,116 @@ class Deviation:
     recorded: int
 
 
-def arithmetic(manifest: Manifest, sums: Sequence[WindowSums]) -> Verdict:
-    """The accumulated view against the full batch, in every window that was divided."""
+@dataclass(frozen=True)
+class Assessment:
+    """What one window says about C1, small enough to keep for every window.
+
+    Each fact is None where it was not judged: ``accepted`` by the acceptance expression, ``weights_accepted``
+    for measured weights, ``observed_accepted`` for what the run held. The ``naive_...`` ones say whether the
+    mean of means would have been accepted as well, and are None where it does not differ.
+    """
+
+    index: int
+    divided: bool
+    undefined: bool = False
+    accepted: bool | None = None
+    naive_differs: bool = False
+    naive_accepted: bool | None = None
+    weights_accepted: bool | None = None
+    naive_weights_accepted: bool | None = None
+    observed_accepted: bool | None = None
+    naive_observed_accepted: bool | None = None
+
+
+def assess(manifest: Manifest, offset: int, s: WindowSums) -> Assessment:
+    """The facts of the window at ``offset`` that the verdicts on C1 rest on."""
+    if s.window.kind not in (EXECUTED, SKIPPED):
+        return Assessment(s.window.index, divided=False)
     tolerances = manifest.document["tolerances"]
-    divided = [s for s in sums if s.window.kind in (EXECUTED, SKIPPED)]
+    differs = naive_differs(s)
+    weights_accepted = naive_weights = observed_accepted = naive_observed = None
+    if s.window.kind == EXECUTED:
+        weights_accepted, naive_weights = _assess_weights(manifest, s)
+        observed_accepted, naive_observed = _assess_observed(manifest, offset, s)
+    return Assessment(
+        s.window.index,
+        divided=True,
+        undefined=s.accumulated.loss is None,
+        accepted=accept(s.accumulated, s.reference, tolerances),
+        naive_differs=differs,
+        naive_accepted=accept(s.naive, s.reference, tolerances) if differs and s.naive is not None else None,
+        weights_accepted=weights_accepted,
+        naive_weights_accepted=naive_weights,
+        observed_accepted=observed_accepted,
+        naive_observed_accepted=naive_observed,
+    )
+
+
+def _assess_weights(manifest: Manifest, s: WindowSums) -> tuple[bool | None, bool | None]:
+    """Measured weights against 1 over the targets of the window, mass against 1; and the naive weights."""
+    tolerances = manifest.document["tolerances"]
+    by_weight = measured_weights(manifest, s.window)
+    if by_weight is None:
+        return None, None
+    exact = [(to_fraction(weight), count) for weight, count in by_weight.items()]
+    mass = sum((weight * count for weight, count in exact), Fraction(0))
+    right = abs(mass - 1) <= to_fraction(tolerances["weight"]) and all(
+        accept_weight(w, s.targets, tolerances) for w, _ in exact
+    )
+    naive = s.naive_weights
+    if naive is None or naive.smallest is None or naive.largest is None or naive.smallest == naive.largest:
+        return right, None
+    return right, all(accept_weight(w, s.targets, tolerances) for w in (naive.smallest, naive.largest))
+
+
+def measured_weights(manifest: Manifest, window: Window) -> dict[Any, int] | None:
+    """Valid targets by measured weight in one window; None when a rank recorded no weights."""
+    found: dict[Any, int] = {}
+    for rows in manifest.ranks:
+        if rows.weights is None:
+            return None
+        for weight, count in zip(rows.weights[window.rows], rows.valid_targets[window.rows]):
+            if count:
+                found[weight] = found.get(weight, 0) + count
+    return found
+
+
+def _assess_observed(manifest: Manifest, offset: int, s: WindowSums) -> tuple[bool | None, bool | None]:
+    """What the run held at the boundary against the full batch; and whether the naive view would pass."""
+    given = manifest.document.get("observed", {})
+    loss, gradients = given.get("loss"), given.get("gradients")
+    tolerances = manifest.document["tolerances"]
+    ours: list[bool] = []
+    naive: list[bool] = []
+    if loss is not None and loss[offset] is not None and s.reference.loss is not None:
+        ours.append(accept_scalar(to_fraction(loss[offset]), s.reference.loss, tolerances))
+        if s.naive is not None and s.naive.loss is not None and s.naive.loss != s.reference.loss:
+            naive.append(accept_scalar(s.naive.loss, s.reference.loss, tolerances))
+    if gradients is not None and s.reference.gradients is not None:
+        vector = [column[offset] for column in gradients]
+        if None not in vector:
+            exact = [to_fraction(x) for x in vector]
+            ours.append(accept_vector(exact, s.reference.gradients, tolerances))
+            if s.naive is not None and s.naive.gradients is not None and s.naive.gradients != s.reference.gradients:
+                naive.append(accept_vector(s.naive.gradients, s.reference.gradients, tolerances))
+    return (all(ours) if ours else None), (all(naive) if naive else None)
+
+
+def arithmetic(manifest: Manifest, facts: Sequence[Assessment]) -> Verdict:
+    """The accumulated view against the full batch, in every window that was divided."""
+    divided = [f for f in facts if f.divided]
     if not divided:
         return Verdict("arithmetic", NOT_RUN, "no-divided-window")
-    undefined = tuple(s.window.index for s in divided if s.accumulated.loss is None)
+    undefined = tuple(f.index for f in divided if f.undefined)
     if undefined:
         return Verdict("arithmetic", FAIL, "undefined", undefined)
-    beyond = tuple(
-        s.window.index for s in divided if not accept(s.accumulated, s.reference, tolerances)
-    )
+    beyond = tuple(f.index for f in divided if not f.accepted)
     if beyond:
         return Verdict("arithmetic", FAIL, "beyond-tolerance", beyond)
-    telling = [s for s in divided if naive_differs(s)]
+    telling = [f for f in divided if f.naive_differs]
     if not telling:
         return Verdict("arithmetic", NOT_DISCRIMINATING, "equal-either-way")
-    if all(s.naive is not None and accept(s.naive, s.reference, tolerances) for s in telling):
+    if all(f.naive_accepted for f in telling):  # None: the mean of means is undefined there, which tells
         return Verdict("arithmetic", INCONCLUSIVE, "tolerance-hides-fault")
     if manifest.document["loss_policy"] != "window-targets":
         return Verdict("arithmetic", NOT_DISCRIMINATING, "policy-agrees-here")
@@ -134,80 +226,32 @@ def naive_differs(sums: WindowSums) -> bool:
     return (sums.naive.loss, sums.naive.gradients) != (sums.reference.loss, sums.reference.gradients)
 
 
-def weights(manifest: Manifest, sums: Sequence[WindowSums]) -> Verdict:
-    """Measured weights against 1 over the targets of the window; mass against 1."""
-    if any(rows.weights is None for rows in manifest.ranks):
-        return Verdict("weights", NOT_RUN, "not-recorded")
-    tolerances = manifest.document["tolerances"]
-    allowed = to_fraction(tolerances["weight"])
-    wrong, judged, telling, hidden = [], 0, 0, 0
-    for s in sums:
-        if s.window.kind != EXECUTED:
-            continue
-        judged += 1
-        targets_by_weight: dict[Any, int] = {}
-        for rows in manifest.ranks:
-            part = zip(rows.weights[s.window.rows], rows.valid_targets[s.window.rows])  # type: ignore[index]
-            for weight, count in part:
-                if count:
-                    targets_by_weight[weight] = targets_by_weight.get(weight, 0) + count
-        exact = [(to_fraction(weight), count) for weight, count in targets_by_weight.items()]
-        mass = sum((weight * count for weight, count in exact), Fraction(0))
-        if abs(mass - 1) > allowed or not all(accept_weight(w, s.targets, tolerances) for w, _ in exact):
-            wrong.append(s.window.index)
-        naive = s.naive_weights
-        if naive is not None and naive.smallest != naive.largest:
-            telling += 1
-            hidden += all(
-                accept_weight(w, s.targets, tolerances)
-                for w in (naive.smallest, naive.largest)
-                if w is not None
-            )
+def _measured(
+    tier: str, facts: Sequence[tuple[int, bool | None, bool | None]], right: str, wrong: str
+) -> Verdict:
+    """The verdict on something measured, from (window, accepted, naive accepted) of every window."""
+    judged = [fact for fact in facts if fact[1] is not None]
     if not judged:
-        return Verdict("weights", NOT_RUN, "no-divided-window")
-    if wrong:
-        return Verdict("weights", FAIL, "weights-differ", tuple(wrong))
-    if telling and hidden == telling:
-        return Verdict("weights", INCONCLUSIVE, "tolerance-hides-fault")
-    return Verdict("weights", PASS, "weights-equal")
+        return Verdict(tier, NOT_RUN, "not-recorded")
+    bad = tuple(index for index, accepted, _ in judged if not accepted)
+    if bad:
+        return Verdict(tier, FAIL, wrong, bad)
+    telling = [naive for _, _, naive in judged if naive is not None]
+    if telling and all(telling):
+        return Verdict(tier, INCONCLUSIVE, "tolerance-hides-fault")
+    return Verdict(tier, PASS, right)
 
 
-def observed(manifest: Manifest, sums: Sequence[WindowSums]) -> Verdict:
-    """What the run held at its update boundary, against the full batch of its own numerators."""
-    given = manifest.document.get("observed", {})
-    loss, gradients = given.get("loss"), given.get("gradients")
-    tolerances = manifest.document["tolerances"]
-    wrong, judged, telling, hidden = [], 0, 0, 0
-    for offset, s in enumerate(sums):
-        if s.window.kind != EXECUTED:
-            continue
-        verdicts: list[bool] = []
-        naive: list[bool] = []
-        if loss is not None and loss[offset] is not None and s.reference.loss is not None:
-            verdicts.append(accept_scalar(to_fraction(loss[offset]), s.reference.loss, tolerances))
-            if s.naive is not None and s.naive.loss is not None and s.naive.loss != s.reference.loss:
-                naive.append(accept_scalar(s.naive.loss, s.reference.loss, tolerances))
-        if gradients is not None and s.reference.gradients is not None:
-            vector = [column[offset] for column in gradients]
-            if None not in vector:
-                exact = [to_fraction(x) for x in vector]
-                verdicts.append(accept_vector(exact, s.reference.gradients, tolerances))
-                if s.naive is not None and s.naive.gradients not in (None, s.reference.gradients):
-                    naive.append(accept_vector(s.naive.gradients, s.reference.gradients, tolerances))  # type: ignore[arg-type]
-        if verdicts:
-            judged += 1
-            if not all(verdicts):
-                wrong.append(s.window.index)
-        if naive:
-            telling += 1
-            hidden += all(naive)
-    if not judged:
-        return Verdict("observed", NOT_RUN, "not-recorded")
-    if wrong:
-        return Verdict("observed", FAIL, "beyond-tolerance", tuple(wrong))
-    if telling and hidden == telling:
-        return Verdict("observed", INCONCLUSIVE, "tolerance-hides-fault")
-    return Verdict("observed", PASS, "within-tolerance")
+def weights(facts: Sequence[Assessment]) -> Verdict:
+    """Measured weights of all windows."""
+    rows = [(f.index, f.weights_accepted, f.naive_weights_accepted) for f in facts]
+    return _measured("weights", rows, "weights-equal", "weights-differ")
+
+
+def observed(facts: Sequence[Assessment]) -> Verdict:
+    """What the run held at its update boundaries."""
+    rows = [(f.index, f.observed_accepted, f.naive_observed_accepted) for f in facts]
+    return _measured("observed", rows, "within-tolerance", "beyond-tolerance")
 
 
 def deviations(manifest: Manifest) -> list[Deviation]:
@@ -353,12 +397,12 @@ def ranks(manifest: Manifest) -> Verdict:
     return Verdict("ranks", PASS, "ranks-agree")
 
 
-def judge(manifest: Manifest, sums: Sequence[WindowSums], found: Sequence[Deviation]) -> tuple[Verdict, ...]:
+def judge(manifest: Manifest, facts: Sequence[Assessment], found: Sequence[Deviation]) -> tuple[Verdict, ...]:
     """All tiers, in the order of the plan."""
     return (
-        arithmetic(manifest, sums),
-        weights(manifest, sums),
-        observed(manifest, sums),
+        arithmetic(manifest, facts),
+        weights(facts),
+        observed(facts),
         clocks(manifest, found),
         decisions(manifest),
         sync(manifest),
