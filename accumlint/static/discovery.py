@@ -194,7 +194,7 @@ class _Collector:
         self.working_folder = working_folder
         self.is_configuration = is_configuration
         self.exclude = Patterns(settings.root, settings.exclude)
-        self.targets: dict[str, Target] = {}  # by absolute path
+        self.targets: dict[str, Target] = {}  # by real path: a file that has two names is looked at once
         self.skipped: dict[str, int] = {}
         self.problems: list[tuple[str, str]] = []
 
@@ -204,8 +204,8 @@ class _Collector:
     def problem(self, path: str, error: OSError) -> None:
         self.problems.append((display_name(path, self.working_folder), error.strerror or str(error)))
 
-    def add(self, absolute: str, name: str, kind: str) -> None:
-        self.targets.setdefault(absolute, Target(name, absolute, kind))
+    def add(self, absolute: str, name: str, kind: str, real: str | None = None) -> None:
+        self.targets.setdefault(real or os.path.realpath(absolute), Target(name, absolute, kind))
 
     def relative_parts(self, absolute: str) -> list[str]:
         """Components below the settings' folder (or the last one, for a file outside it)."""
@@ -244,6 +244,7 @@ class _Collector:
 
     def walk(self, path: str) -> None:
         top = os.path.abspath(os.path.join(self.working_folder, path))
+        real_top = os.path.realpath(top)
         # a named test folder means its tests
         tests_wanted = self.settings.include_tests or any(
             part in ("test", "tests") for part in self.relative_parts(top)
@@ -280,9 +281,12 @@ class _Collector:
                         continue
                     pending.append((entry.path, chain, (*below, entry.name)))
                 elif is_file:
-                    self.found_file(entry, chain, (*below, entry.name), tests_wanted)
+                    real = os.path.join(real_top, *below, entry.name)
+                    self.found_file(entry, real, chain, (*below, entry.name), tests_wanted)
 
-    def found_file(self, entry: os.DirEntry, chain: list[Patterns], parts, tests_wanted: bool) -> None:
+    def found_file(
+        self, entry: os.DirEntry, real: str, chain: list[Patterns], parts, tests_wanted: bool
+    ) -> None:
         suffix = os.path.splitext(entry.name)[1].lower()
         python = suffix in (".py", ".pyw")
         if not python and suffix != ".ipynb" and not _could_be_configuration(entry.name):
@@ -293,15 +297,16 @@ class _Collector:
             return self.skip("excluded") if python else None
         if not tests_wanted and (is_test_code(parts) if python else is_test_code((*parts[:-1], "_"))):
             return self.skip("test-code") if python else None
-        # a linked file is looked at once, at the place that it leads to
-        path = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
+        path = entry.path
+        if entry.is_symlink():  # reported at the place that it leads to
+            path = real = os.path.realpath(entry.path)
         name = display_name(path, self.working_folder)
         if python:
-            self.add(path, name, PYTHON)
+            self.add(path, name, PYTHON, real)
         elif suffix == ".ipynb":
             self.skip("notebook")
         elif self.is_configuration(path, _head(path)):
-            self.add(path, name, CONFIGURATION)
+            self.add(path, name, CONFIGURATION, real)
 
 
 def collect(
@@ -314,9 +319,7 @@ def collect(
     """
     collector = _Collector(settings, working_folder, is_configuration)
     only_files = True
-    for path in paths:
-        if path == "-":
-            continue
+    for path in sorted(set(paths) - {"-"}):  # so that the first of two names is the same in any order
         absolute = os.path.join(working_folder, path)
         if os.path.isdir(absolute):
             only_files = False
