@@ -91,6 +91,11 @@ def header(finding: Finding, place: str) -> Line:
     return line
 
 
+def _draws_weights(timeline) -> bool:
+    microbatches = [each for window in timeline["windows"] for each in window.get("microbatches") or ()]
+    return any(each.get("weight") is not None for each in microbatches)
+
+
 def _evidence(finding: Finding, width: int, unicode: bool, drawn_before: bool) -> list[Line]:
     from accumlint.report.timeline import draw
 
@@ -105,7 +110,7 @@ def _evidence(finding: Finding, width: int, unicode: bool, drawn_before: bool) -
     if windows and not drawn:
         lines.append([("  windows of " + ", ".join(map(str, windows)) + " microbatches", "")])
     weights = finding.evidence.get("weights")
-    if weights:
+    if weights and not (drawn and _draws_weights(timeline)):
         lines += [[(text, "")] for text in wrap("weights " + ", ".join(map(str, weights)), width, "  ")]
     flags = finding.evidence.get("flags")
     if flags:
@@ -149,6 +154,8 @@ def closing(report: Report) -> list[Line]:
         files = len({finding.span.path for finding in report.findings})
         grave = next(label for label, number in counts.items() if number)
         lines.append([(f"Found {', '.join(parts)} in {_count(files, 'file')}.", grave)])
+    elif summary.errors:
+        lines.append([("Nothing found in what could be checked.", "warning")])
     elif summary.files_checked:
         lines.append([("Nothing found.", "good")])
     else:
@@ -174,6 +181,8 @@ def coverage(summary: Summary) -> list[str]:
     if summary.files_skipped:
         reasons = ", ".join(f"{number} {reason}" for reason, number in summary.files_skipped.items())
         lines.append(f"{_count(sum(summary.files_skipped.values()), 'file')} left out: {reasons}.")
+    if summary.errors:
+        lines.append(f"{_count(len(summary.errors), 'path')} could not be checked: see standard error.")
     hidden = [
         (summary.suppressed, "suppressed by comments"),
         (summary.baselined, "known from the baseline"),
