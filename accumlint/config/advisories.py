@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import posixpath
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,11 +20,10 @@ from packaging.version import Version
 
 from accumlint import knowledge
 from accumlint.config import joins, wiring
-from accumlint.config.joins import Tree
 from accumlint.config.dialects import View, recognise, whole
+from accumlint.config.joins import Tree
 from accumlint.config.names import report
 from accumlint.config.sources.dependencies import Pin
-from accumlint.config.sources.script import Script
 from accumlint.config.tree import Document, Mark
 from accumlint.findings import Confidence, Finding, Severity
 
@@ -103,12 +103,13 @@ def trainer_views(tree: Tree) -> list[View]:
         view for path in sorted(tree.views) for view in tree.views[path] if view.dialect.name in ("training-arguments", "llamafactory", "axolotl")
     ]
     for launch in tree.launches:
+        script = joins.script_of_launch(tree, launch)
+        if script is None or not any(c.short in ("HfArgumentParser", "TrlParser") for c in script.calls):
+            continue  # the flags of another script may only be named alike
         document = Document(launch.path, "launch", (launch.table(),))
         found += [view for view in recognise(document) if view.dialect.name == "training-arguments"]
     for script in tree.scripts.values():
-        for call in wiring.training_arguments(script):
-            document, _ = script.table(call)
-            found += recognise(document)
+        found += [view for view in wiring.constructor_views(script) if view.dialect.name == "training-arguments"]
     return found
 
 
@@ -275,10 +276,19 @@ SITUATIONS: dict[str, Callable[[Tree], Place | None]] = {
 }
 
 
+def project_folder(path: str) -> str:
+    """The folder whose code a dependency file speaks for; ``requirements/train.txt`` speaks for its parent."""
+    folder = posixpath.dirname(path)
+    if posixpath.basename(folder) in ("requirements", "constraints", "docker", "envs", "environments", ".devcontainer"):
+        folder = posixpath.dirname(folder)
+    return folder
+
+
 def match(tree: Tree, pins: list[Pin]) -> list[Finding]:
     """The advisories that the pinned versions meet while their situation holds in the tree."""
     findings: list[Finding] = []
-    places: dict[str, Place | None] = {}
+    places: dict[tuple[str, str], Place | None] = {}
+    scopes: dict[str, Tree] = {}
     for pin in pins:
         package = packages().get(pin.package)
         got = installed(pin, package) if package is not None else None
@@ -288,9 +298,13 @@ def match(tree: Tree, pins: list[Pin]) -> list[Finding]:
         for advisory in package.advisories:
             if not advisory.affected.contains(version, prereleases=True):
                 continue
-            if advisory.situation not in places:
-                places[advisory.situation] = SITUATIONS[advisory.situation](tree)
-            place = places[advisory.situation]
+            folder = project_folder(pin.path)
+            if folder not in scopes:
+                scopes[folder] = tree.below(folder)
+            asked = (folder, advisory.situation)
+            if asked not in places:
+                places[asked] = SITUATIONS[advisory.situation](scopes[folder])
+            place = places[asked]
             if place is None:
                 continue
             fixed = f"; fixed in {advisory.fixed}" if advisory.fixed else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import posixpath
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -78,7 +78,7 @@ def _read_one(path: str, data: bytes, tree: Tree, pins: list[Pin], findings: lis
             tree.views[path] = found
         if found or document.roots:
             tree.documents.append(document)
-        findings += _reading_problems(document, found)
+        findings += _reading_problems(document, found, data)
     if can_be_launch(path, data) and len(data) <= MAX_TEXT:
         text = data.decode("utf-8", "replace").replace("\r\n", "\n")
         launches, shell = read_launches(path, text)
@@ -90,16 +90,16 @@ def _read_one(path: str, data: bytes, tree: Tree, pins: list[Pin], findings: lis
             tree.scripts[path] = script
 
 
-def _reading_problems(document: Document, found: list[View]) -> list[Finding]:
+def _reading_problems(document: Document, found: list[View], data: bytes) -> list[Finding]:
     """What to say about a configuration that could not be read, or only leniently."""
     problem = document.problem
     if problem is not None:
-        if problem.kind == "template" or document.format == "python":
+        if problem.kind in ("template", "data") or document.format == "python":
+            return []
+        if not found and not _looks_like_ours(document.format, data):
             return []
         if problem.kind in ("too-large", "encoding"):
             return [_incomplete(document.path, problem)]
-        if not found and not _looks_like_ours(document):
-            return []
         mark = Mark(problem.line, problem.column, problem.line, problem.column)
         return [report("syntax-error", document.path, mark, problem.message)]
     if document.laxity is not None:
@@ -110,12 +110,15 @@ def _reading_problems(document: Document, found: list[View]) -> list[Finding]:
     return []
 
 
-def _looks_like_ours(document: Document) -> bool:
-    """Whether a file that could not be parsed names the keys of one dialect."""
+def _looks_like_ours(kind: str, data: bytes) -> bool:
+    """Whether a file that could not be parsed has all the keys of one detecting group, written as keys."""
+    shape = {"json": rb'"%s"\s*:', "yaml": b"(?m)^[ \t-]*%s[ \t]*:", "toml": b"(?m)^[ \t]*%s[ \t]*="}.get(kind)
+    if shape is None:
+        return False
     return any(
-        len(group) > 1 and all(evidence.key.rpartition(".")[2] in document.text for evidence in group)
+        all(re.search(shape % re.escape(evidence.key.rpartition(".")[2].encode()), data) for evidence in group)
         for dialect in dialects()
-        if document.format in dialect.formats and dialect.priority >= 0
+        if kind in dialect.formats and dialect.priority >= 0
         for group in dialect.detect
     )
 

@@ -81,6 +81,7 @@ OPERATORS: dict[str, Callable[[View, Any, Any], bool]] = {
     "not_multiple_of": _numeric(lambda view, left, right: bool(_rest(view, left, right))),
     "multiple_of": _numeric(lambda view, left, right: _rest(view, left, right) == 0),
     "differs_from": _numeric(lambda view, left, right: (other := _number(view, right)) is not None and left != other),
+    "is_not_product_of": _numeric(lambda view, left, right: (p := _product(view, right)) is not None and left != p),
     "is_product_of": _numeric(lambda view, left, right: (p := _product(view, right)) is not None and left == p),
 }
 

@@ -473,14 +473,17 @@ def _divided(found: View, world: int) -> int | None:
     return world
 
 
-def ranks_from_launches(tree: Tree) -> Iterator[Finding]:
-    """Configurations whose product closes for some number of ranks, but for none that a launch line starts."""
-    worlds: dict[tuple[str, int], list[tuple[View, int | None, Fact]]] = {}
+Worlds = dict[tuple[str, int], list[tuple[View, int | None, Fact]]]
+
+
+def worlds(tree: Tree) -> Worlds:
+    """By (path, table): the data-parallel ranks under which launch lines and launcher configurations start it."""
+    found_worlds: Worlds = {}
 
     def add(found: View, world: int | None, path: str, mark: Mark) -> None:
         if found.ranks is None and found.dialect.closes != "none":
             fact = Fact("ranks", world, "ranks", path, mark)
-            worlds.setdefault((found.path, id(found.table)), []).append((found, world, fact))
+            found_worlds.setdefault((found.path, id(found.table)), []).append((found, world, fact))
 
     for launch in tree.launches:
         count, mark = launch.ranks()
@@ -504,15 +507,20 @@ def ranks_from_launches(tree: Tree) -> Iterator[Finding]:
         for target in files:
             deepspeed = tree.view(target, "deepspeed")
             if deepspeed is not None:
-                add(deepspeed, None if parallel else count, path, mark)
+                add(deepspeed, None if parallel or count is None else _divided(deepspeed, count), path, mark)
     for path in sorted(tree.views):
-        found = tree.view(path, "accelerate")
-        inner = found.entry("deepspeed_config.deepspeed_config_file") if found else None
+        launcher = tree.view(path, "accelerate")
+        inner = launcher.entry("deepspeed_config.deepspeed_config_file") if launcher else None
         target = tree.resolve(inner.value, path) if inner is not None else None
         deepspeed = tree.view(target, "deepspeed") if target else None
-        if deepspeed is not None and found is not None and found.ranks:
-            add(deepspeed, found.ranks, found.path, found.ranks_from[0].mark)
-    for entries in worlds.values():
+        if deepspeed is not None and launcher is not None and launcher.ranks:
+            add(deepspeed, _divided(deepspeed, launcher.ranks), launcher.path, launcher.ranks_from[0].mark)
+    return found_worlds
+
+
+def ranks_from_launches(tree: Tree) -> Iterator[Finding]:
+    """Configurations whose product closes for some number of ranks, but for none that a launch line starts."""
+    for entries in worlds(tree).values():
         if any(world is None for _, world, _ in entries):
             continue
         results = []
@@ -622,10 +630,8 @@ def _escapes(script: Script, name: str) -> bool:
 def constructor_calls(tree: Tree) -> Iterator[Finding]:
     """Constructor calls read as the dialect of the file that they could have been (optim, strategy, …)."""
     for script in tree.scripts.values():
-        for call in (*wiring.training_arguments(script), *wiring.lightning_trainers(script)):
-            document, table = script.table(call)
-            for found in recognise(document):
-                yield from run_checks(found)
+        for found in wiring.constructor_views(script):
+            yield from run_checks(found)
 
 
 def cross(tree: Tree) -> list[Finding]:

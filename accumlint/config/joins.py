@@ -31,6 +31,21 @@ class Tree:
         for path in self.paths:
             self._by_name.setdefault(posixpath.basename(path), []).append(path)
 
+    def below(self, folder: str) -> Tree:
+        """The part of the tree in one folder."""
+        if not folder:
+            return self
+        start = folder + "/"
+        part = Tree(
+            views={path: views for path, views in self.views.items() if path.startswith(start)},
+            scripts={path: script for path, script in self.scripts.items() if path.startswith(start)},
+            launches=[launch for launch in self.launches if launch.path.startswith(start)],
+            paths=tuple(path for path in self.paths if path.startswith(start)),
+            documents=[document for document in self.documents if document.path.startswith(start)],
+        )
+        part.index()
+        return part
+
     def resolve(self, name: object, base: str) -> str | None:
         """The path of the file that ``name`` means when it is written in ``base``."""
         if not isinstance(name, str) or not name or len(name) > 300 or "\n" in name:

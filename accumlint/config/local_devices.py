@@ -86,9 +86,9 @@ def _several_nodes(script: Script) -> Confidence | None:
     if "WORLD_SIZE" in words or any(c.short in ("init_process_group", "init_distributed", "initialize") for c in script.calls):
         # a world that is sized by this machine's devices is one machine by construction
         for call in script.calls:
-            if call.short == "init_process_group" and "world_size" in call.keywords:
-                if _local(script, _expand(script, call.keywords["world_size"])):
-                    return None
+            size = call.keywords.get("world_size") if call.short == "init_process_group" else None
+            if size is not None and _local(script, _expand(script, size)):
+                return None
         return Confidence.CONDITIONAL
     if any(c.short in ("Accelerator", "Fabric") for c in script.calls):
         return Confidence.CONDITIONAL

@@ -12,7 +12,7 @@ from accumlint.config.sources.launch import is_launch_file
 
 FORMATS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 _LAUNCH = re.compile(rb"torchrun|torch\.distributed|accelerate|deepspeed|composer|axolotl|\btune\s+run|lightning|llamafactory|litgpt|python", re.IGNORECASE)
-_LAUNCH_WORTH = re.compile(rb"batch|accum|ACCUM|deepspeed|config_file|update[-_]freq", re.IGNORECASE)
+_LAUNCH_WORTH = re.compile(rb"batch|accum|deepspeed|config_file|\.ya?ml|\.json|\.toml", re.IGNORECASE)
 _SCRIPT = re.compile(rb"accum|GRAD_ACC|grad_acc|deepspeed|TrainingArguments|average_tokens", re.IGNORECASE)
 _CONFIG_PY = re.compile(rb"accumulative_counts")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 
+from accumlint.config.dialects import View, dialect, view
 from accumlint.config.names import report
 from accumlint.config.sources.script import Call, Script, Value, accumulation_settings, ancestors
 from accumlint.findings import Confidence, Finding
@@ -28,11 +29,7 @@ def training_arguments(script: Script) -> list[Call]:
     found = []
     for call in script.calls:
         package = call.name.partition(".")[0]
-        if package == "transformers" and call.short.endswith("TrainingArguments"):
-            found.append(call)
-        elif package == "trl" and call.short.endswith("Config") and call.short not in ("ModelConfig", "LoraConfig"):
-            found.append(call)
-        elif package == "sentence_transformers" and call.short.endswith("TrainingArguments"):
+        if package == "transformers" and call.short.endswith("TrainingArguments") or package == "trl" and call.short.endswith("Config") and call.short not in ("ModelConfig", "LoraConfig") or package == "sentence_transformers" and call.short.endswith("TrainingArguments"):
             found.append(call)
     return found
 
@@ -43,6 +40,16 @@ def lightning_trainers(script: Script) -> list[Call]:
 
 def deepspeed_inits(script: Script) -> list[Call]:
     return script.find_calls("deepspeed.initialize")
+
+
+def constructor_views(script: Script) -> list[View]:
+    """Constructor calls read as the dialect of the file that they could have been."""
+    views = []
+    for name, calls in (("training-arguments", training_arguments(script)), ("lightning", lightning_trainers(script))):
+        for call in calls:
+            document, table = script.table(call)
+            views.append(view(dialect(name), document, table))
+    return views
 
 
 def _method_called(script: Script, name: str) -> bool:
@@ -149,9 +156,10 @@ def _not_wired(script: Script, call: Call, keyword: str, engine: str) -> list[Fi
 def check_trainers(script: Script) -> list[Finding]:
     findings = []
     arguments = training_arguments(script)
-    if len(arguments) == 1 and not script.find_calls("deepspeed.initialize") and not accelerators(script):
-        if not any(c.short in ("HfArgumentParser", "TrlParser") for c in script.calls):
-            findings += _not_wired(script, arguments[0], "gradient_accumulation_steps", "transformers")
+    alone = not deepspeed_inits(script) and not accelerators(script)
+    parsed = any(c.short in ("HfArgumentParser", "TrlParser") for c in script.calls)
+    if len(arguments) == 1 and alone and not parsed:
+        findings += _not_wired(script, arguments[0], "gradient_accumulation_steps", "transformers")
     trainers = lightning_trainers(script)
     if len(trainers) == 1 and "automatic_optimization" not in script.stores and not _mentions_scheduler(script):
         findings += _not_wired(script, trainers[0], "accumulate_grad_batches", "lightning")

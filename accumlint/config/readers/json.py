@@ -30,6 +30,17 @@ class _Unreadable(Exception):
     """Reading stops: (message, offset, kind)."""
 
 
+_PLACEHOLDER = re.compile(r"[A-Za-z_$<@%{]")
+_FOREIGN = re.compile(r"(True|False|None|undefined)\b")
+
+
+def _kind(text: str, position: int) -> str:
+    """A bare word where a value should be marks a template that a script fills in; Python's words are mistakes."""
+    if _PLACEHOLDER.match(text, position) and not _FOREIGN.match(text, position):
+        return "template"
+    return "syntax"
+
+
 def _number(text: str) -> int | float | str:
     try:
         return float(text) if any(c in text for c in ".eE") else int(text)
@@ -62,7 +73,7 @@ def read_json(path: str, text: str) -> Document:
     return Document(path, "json", (root,), text, None, laxity[0] if laxity else None)
 
 
-def _parse(text, mark, lax) -> Node:  # noqa: ANN001 - two local callbacks
+def _parse(text, mark, lax) -> Node:
     # each frame: [is_table, begin, entries or items, key or None, state]; states: first, value, colon, after, next
     stack: list[list] = []
     position, count = 0, 0
@@ -70,7 +81,7 @@ def _parse(text, mark, lax) -> Node:  # noqa: ANN001 - two local callbacks
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise _Unreadable(f"not valid JSON: unexpected {text[position]!r}", position, "syntax")
+            raise _Unreadable(f"not valid JSON: unexpected {text[position]!r}", position, _kind(text, position))
         begin, position = position, match.end()
         kind = match.lastgroup
         if kind == "space":
@@ -80,7 +91,7 @@ def _parse(text, mark, lax) -> Node:  # noqa: ANN001 - two local callbacks
             continue
         token = match.group()
         if result is not None:
-            raise _Unreadable("not valid JSON: text after the value", begin, "syntax")
+            raise _Unreadable("not valid JSON: text after the value", begin, "data" if token in ("{", "[") else "syntax")
         frame = stack[-1] if stack else None
         if kind == "mark" and token in "}]":
             if frame is None or frame[0] != (token == "}") or frame[4] in ("colon", "value"):
@@ -91,6 +102,8 @@ def _parse(text, mark, lax) -> Node:  # noqa: ANN001 - two local callbacks
             extent = mark(frame[1], position)
             node: Node = Table(tuple(frame[2]), extent) if frame[0] else Listing(tuple(frame[2]), extent)
         elif kind == "mark" and token in "{[":
+            if frame is not None and frame[0] and frame[4] in ("first", "next") and token == "{":
+                raise _Unreadable("not valid JSON: a key must be a string", begin, _kind(text, begin))
             if frame is not None and (frame[4] in ("after", "colon") or (frame[0] and frame[4] != "value")):
                 raise _Unreadable(f"not valid JSON: unexpected {token!r}", begin, "syntax")
             if len(stack) >= MAX_DEPTH:

@@ -89,9 +89,9 @@ def literal(node: ast.expr, known: dict[str, Node], lines: list[str], depth: int
     if isinstance(node, ast.BinOp):
         left, right = literal(node.left, known, lines, depth + 1), literal(node.right, known, lines, depth + 1)
         if isinstance(left, Scalar) and isinstance(right, Scalar):
-            value = compute(node.op, left.value, right.value)
-            if value is not None:
-                return Scalar(value, str(value), mark)
+            result = compute(node.op, left.value, right.value)
+            if result is not None:
+                return Scalar(result, str(result), mark)
     return Scalar(OPAQUE, "", mark)
 
 

@@ -91,7 +91,7 @@ class Launch:
             if include is not None and include.known:
                 total = 0
                 for host in include.text.split("@"):
-                    name, _, slots = host.partition(":")
+                    _, _, slots = host.partition(":")
                     if not re.fullmatch(r"\d+(,\d+)*", slots):
                         return None, self.mark
                     total += slots.count(",") + 1
@@ -245,9 +245,7 @@ def as_launch(path: str, command: Command) -> Launch | None:
                 name = normal(key)
                 if equals:
                     options[name] = Arg(inline, rest[index].mark, rest[index].known)
-                elif name in bare or index + 1 >= len(rest) or rest[index + 1].text.startswith("-"):
-                    options[name] = Arg("true", rest[index].mark)
-                elif name in ("m", "module"):
+                elif name in bare or index + 1 >= len(rest) or rest[index + 1].text.startswith("-") or name in ("m", "module"):
                     options[name] = Arg("true", rest[index].mark)
                 else:
                     index += 1

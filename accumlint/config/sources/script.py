@@ -215,9 +215,7 @@ def _collect(script: Script) -> None:
         elif isinstance(node, ast.AnnAssign):
             if node.value is not None:
                 _store(script, node.target, node.value)
-        elif isinstance(node, ast.AugAssign):
-            _store(script, node.target, None)
-        elif isinstance(node, (ast.For, ast.AsyncFor)):
+        elif isinstance(node, (ast.AugAssign, ast.For, ast.AsyncFor)):
             _store(script, node.target, None)
         elif isinstance(node, ast.NamedExpr):
             _store(script, node.target, node.value)
@@ -279,7 +277,7 @@ def _call(script: Script, node: ast.Call) -> None:
         return
     keywords = {k.arg: k.value for k in node.keywords if k.arg is not None}
     splat = any(k.arg is None for k in node.keywords)
-    if name.endswith(".add_argument") or name.endswith(".add_arg"):
+    if name.endswith((".add_argument", ".add_arg")):
         _argument(script, node, keywords)
         return
     if name == "os.environ.setdefault" and len(node.args) == 2:
@@ -319,9 +317,9 @@ def accumulation_settings(script: Script) -> dict[str, Value]:
             found[name] = value
     for name, expressions in script.assigned.items():
         if names_accumulation(name) and len(expressions) == 1 and name not in found and name not in script.parameters:
-            value = script.value(expressions[0])
-            if value is not None and value.number is not None:
-                found[name] = Value(value.value, value.mark, value.name or name, value.overridable)
+            constant = script.value(expressions[0])
+            if constant is not None and constant.number is not None:
+                found[name] = Value(constant.value, constant.mark, constant.name or name, constant.overridable)
     return found
 
 
