@@ -29,9 +29,10 @@ class KnowledgeError(ValueError):
 
 @dataclass(frozen=True)
 class Example:
-    """One fenced ``python`` block of a rule page.
+    """One fenced block of a rule page.
 
-    ``lines`` are the 1-based lines, within ``code``, at which the rule must report (empty for good ones).
+    ``lines`` are the 1-based lines, within ``code``, at which the rule must report (empty for good ones). Blocks
+    that belong to one run share a ``group`` and each name their ``file``; one of a bad group has marks.
     """
 
     kind: str  # bad | good
@@ -39,6 +40,9 @@ class Example:
     lines: tuple[int, ...] = ()
     title: str = ""
     page_line: int = 0
+    language: str = "python"
+    file: str = ""
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,16 +93,20 @@ def folder(name: str) -> Iterator[tuple[str, Any]]:
         yield path.stem, load_yaml(path)
 
 
-_FENCE = re.compile(r"^```python +(bad|good)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_MARK = re.compile(r"\s*#\s*<-\s*here\s*$")
+_FENCE = re.compile(
+    r"^```(python|yaml|json|toml|bash|text) +(bad|good)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+_MARK = re.compile(r"\s*(?:#|//)\s*<-\s*here\s*$")
+_OPTION = re.compile(r"\b(file|group)=(\S+)")
 _HEADING = re.compile(r"^## +(.+?)\s*$", re.MULTILINE)
 
 
 def parse_page(text: str, path: Path) -> Rule:
     """A rule page as data.
 
-    A bad example marks each line to be reported with a trailing ``# <- here``; the marks are not part of
-    the code. Raises :class:`KnowledgeError` with the path when the page is malformed.
+    A bad example marks each line to be reported with a trailing ``# <- here`` (``// <- here`` in JSON); the
+    marks are not part of the code. ``file=NAME`` and ``group=NAME`` in a title name the file that a block stands
+    for and the run that it belongs to. Raises :class:`KnowledgeError` with the path when the page is malformed.
     """
     if not text.startswith("---\n") or "\n---\n" not in text[4:]:
         raise KnowledgeError(f"{path}: no front matter")
@@ -109,14 +117,20 @@ def parse_page(text: str, path: Path) -> Rule:
         examples = []
         first_line = text[: len(text) - len(body)].count("\n") + 1
         for match in _FENCE.finditer(body):
-            kind, title, code = match.group(1), match.group(2).strip(), match.group(3)
+            language, kind, title, code = match.groups()
+            options = dict(_OPTION.findall(title))
+            title = " ".join(_OPTION.sub("", title).split())
             lines = code.split("\n")
             marked = tuple(i for i, line in enumerate(lines, 1) if _MARK.search(line))
             code = "\n".join(_MARK.sub("", line) for line in lines)
-            if (kind == "bad") != bool(marked):
-                raise KnowledgeError(f"{path}: a bad example marks its lines with '# <- here', a good one has none")
             page_line = first_line + body[: match.start()].count("\n")
-            examples.append(Example(kind, code, marked, title, page_line))
+            examples.append(Example(kind, code, marked, title, page_line, language, **options))
+        marks: dict[tuple[str, object], bool] = {}
+        for number, example in enumerate(examples):
+            run = (example.kind, example.group or number)
+            marks[run] = marks.get(run, False) or bool(example.lines)
+        if any((kind == "bad") != marked for (kind, _), marked in marks.items()):
+            raise KnowledgeError(f"{path}: a bad example marks its lines with '# <- here', a good one has none")
         prose = _FENCE.sub("", body)
         headings = list(_HEADING.finditer(prose))
         ends = [h.start() for h in headings[1:]] + [len(prose)]
@@ -136,6 +150,13 @@ def parse_page(text: str, path: Path) -> Rule:
         )
     except (KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise KnowledgeError(f"{path}: {error!r} in the front matter") from error
+
+
+@functools.cache
+def page(code: str) -> Rule | None:
+    """The page of one rule, the others left unread; None when there is none."""
+    found = next(iter(sorted(root().glob(f"C*/{code}-*.md"))), None)
+    return parse_page(found.read_text(encoding="utf-8"), found) if found is not None else None
 
 
 @functools.cache

@@ -1,0 +1,176 @@
+"""C1: every valid target of a window weighs the same, and the weights sum to 1."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from accumlint.contract import weights
+from accumlint.contract.verdicts import Judgement, Violation
+from accumlint.contract.weights import Share, as_text
+from accumlint.contract.windows import Ledger, Window
+from accumlint.findings import Confidence
+
+
+def judge(ledger: Ledger, judgement: Judgement) -> None:
+    """Weights of the whole windows of an accumulating loop."""
+    whole = [w for w in ledger.whole() if w.size > 1]
+    if not whole or ledger.trace.disturbed is not None:
+        return
+    _phantom_targets(ledger, judgement, whole)
+    verdicts = [(w, weights.judge(w, ledger.trace)) for w in whole]
+    if any(v.kind == "unknown" for _, v in verdicts):
+        return
+    judgement.applied |= {"ACC101", "ACC102", "ACC103", "ACC104", "ACC106", "ACC107", "ACC108"}
+    kinds = {v.kind for _, v in verdicts}
+    window, verdict = verdicts[0]
+    if kinds == {"right"}:
+        return
+    if "uneven" in kinds:
+        window, verdict = next((w, v) for w, v in verdicts if v.kind == "uneven")
+        _uneven(ledger, judgement, window, verdict)
+    elif "uneven-ranks" in kinds:
+        window, verdict = next((w, v) for w, v in verdicts if v.kind == "uneven-ranks")
+        _uneven_ranks(ledger, judgement, window, verdict)
+    elif kinds == {"scaled"}:
+        _scaled(ledger, judgement, [v for _, v in verdicts], window)
+
+
+def _site(shares: tuple[Share, ...]) -> int:
+    """Where a reader should look: the backward that brings the weight."""
+    return shares[0].site
+
+
+def _evidence(shares: tuple[Share, ...]) -> dict:
+    return {"weights": [as_text(s.weight[0]) for s in shares if s.weight is not None]}
+
+
+def _wanted(shares: tuple[Share, ...], ledger: Ledger) -> str:
+    total = sum((s.count[0] for s in shares), Fraction(0))
+    return as_text(Fraction(1) / total) if total else "?"
+
+
+def _uneven(ledger: Ledger, judgement: Judgement, window: Window, verdict: weights.Verdict) -> None:
+    shares = verdict.shares
+    if not any(s.part.varies for s in shares):
+        return
+    tags = frozenset().union(*(s.tags for s in shares))
+    inverse = all(
+        s.ratio is not None and s.ratio[0] * s.count[0] == shares[0].ratio[0] * shares[0].count[0]  # type: ignore[index]
+        for s in shares
+    )
+    evidence = _evidence(shares)
+    if not inverse and "unshifted" not in tags:
+        judgement.violations.append(Violation(
+            "ACC108", _site(shares),
+            f"targets of one window weigh {_listed(shares)} instead of {_wanted(shares, ledger)} each: the divisor is not the window's count",
+            evidence, cap=Confidence.POSSIBLE,
+        ))  # fmt: skip
+        return
+    counts = ", ".join(str(s.count[0]) for s in shares)
+    message = (
+        f"each microbatch is averaged over its own valid targets, then the averages are averaged: with {counts} targets "
+        f"they weigh {_listed(shares)} instead of {_wanted(shares, ledger)} each"
+    )
+    cap = Confidence.POSSIBLE if verdict.assumed else Confidence.CERTAIN
+    judgement.violations.append(Violation("ACC101", _division_or_backward(shares), message, evidence, cap=cap))
+
+
+def _division_or_backward(shares: tuple[Share, ...]) -> int:
+    return shares[0].site
+
+
+def _listed(shares: tuple[Share, ...]) -> str:
+    return ", ".join(as_text(s.weight[0]) for s in shares if s.weight is not None)
+
+
+def _uneven_ranks(ledger: Ledger, judgement: Judgement, window: Window, verdict: weights.Verdict) -> None:
+    shares = verdict.shares
+    if not any(s.part.varies for s in shares):
+        return
+    per_rank = [as_text(s) for s in (shares[0].weight or ())]
+    division = next((d for s in shares for d in reversed(s.part.divisions)), -1)
+    judgement.violations.append(Violation(
+        "ACC106", division if division >= 0 else _site(shares),
+        f"every rank divides by its own valid targets and the ranks are averaged: a target weighs {' on rank 0 and '.join(per_rank)} on rank 1",
+        _evidence(shares), related=[(_site(shares), "the backward whose gradient is averaged over ranks")],
+    ))  # fmt: skip
+
+
+def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict], window: Window) -> None:
+    factors = {v.factor for v in verdicts}
+    shares = verdicts[0].shares
+    tags = frozenset().union(*(s.tags for s in shares))
+    assumed = any(v.assumed for v in verdicts)
+    size = window.size
+    ranks = ledger.trace.ranks
+    factor = next(iter(factors))
+    evidence = _evidence(shares)
+    if {"unshifted", "attention", "positions"} & tags and "count" in tags and (len(factors) > 1 or factor is None or factor < 1):
+        if any(s.part.varies and s.part.basis == "valid" for s in shares):
+            judgement.violations.append(Violation(
+                "ACC104", _count_site(shares),
+                "the denominator counts label positions before the shift, the loss sums targets after it: "
+                f"every target weighs {as_text(shares[0].weight[0])} instead of {_wanted(shares, ledger)}",  # type: ignore[index]
+                evidence,
+            ))  # fmt: skip
+        return
+    if len(factors) != 1 or factor is None:
+        return
+    if factor == size:
+        cap = Confidence.POSSIBLE if assumed else Confidence.CERTAIN
+        if _sum_is_likely(shares):
+            return
+        judgement.violations.append(Violation(
+            "ACC102", _site(shares),
+            f"the mean losses of {size} microbatches are summed, never divided by {size}: the gradient of a window is {size} times that of the large batch",
+            evidence, cap=cap,
+        ))  # fmt: skip
+    elif factor == Fraction(1, size):
+        judgement.violations.append(Violation(
+            "ACC103", _own_division(shares),
+            f"the loss is divided by the window size twice: the gradient of a window is {size} times too small",
+            evidence, cap=Confidence.POSSIBLE if assumed and "framework" not in tags else Confidence.CERTAIN,
+        ))  # fmt: skip
+    elif factor == Fraction(1, ranks) and shares[0].averaged and "reduced" in tags:
+        judgement.violations.append(Violation(
+            "ACC107", _own_division(shares),
+            f"the loss is divided by the targets of all ranks and the gradient is averaged over ranks as well: it is {ranks} (world size) times too small",
+            evidence,
+        ))  # fmt: skip
+    elif factor == ranks and not shares[0].averaged and "world" in tags:
+        judgement.violations.append(Violation(
+            "ACC108", _own_division(shares), "the loss is multiplied by the world size, but no average over ranks undoes it", evidence,
+            cap=Confidence.POSSIBLE,
+        ))  # fmt: skip
+
+
+def _sum_is_likely(shares: tuple[Share, ...]) -> bool:
+    """The undivided loss is nothing but a convention: an output that nobody explained and that nothing divides."""
+    return all(s.part.assumed and not s.tags & {"K"} for s in shares) and any(s.models is None for s in shares)
+
+
+def _own_division(shares: tuple[Share, ...]) -> int:
+    divisions = [d for s in shares for d in s.part.divisions]
+    return divisions[-1] if divisions else shares[0].site
+
+
+def _count_site(shares: tuple[Share, ...]) -> int:
+    return _own_division(shares)
+
+
+def _phantom_targets(ledger: Ledger, judgement: Judgement, whole: list[Window]) -> None:
+    """A count that is clamped per row or per microbatch before it enters the window's denominator."""
+    judgement.applied.add("ACC105")
+    for window in whole:
+        for contribution in window.fresh:
+            for part in contribution.event.details["parts"]:
+                if part.weight is None:
+                    continue
+                marks = [t for t in part.weight.tags if t.startswith("clamped at ")]
+                if "clamped rows" in part.weight.tags and marks:
+                    judgement.violations.append(Violation(
+                        "ACC105", int(marks[0].removeprefix("clamped at ")),
+                        "the count is clamped per row before it is summed: every row without a valid target adds one that does not exist",
+                        {},
+                    ))  # fmt: skip
+                    return

@@ -1,0 +1,351 @@
+"""C2: per window exactly one step, schedule step, scaler update and clear, at its last microbatch."""
+
+from __future__ import annotations
+
+from accumlint.contract import weights
+from accumlint.contract.events import Event, Kind
+from accumlint.contract.verdicts import Judgement, Violation
+from accumlint.contract.windows import Ledger, Window
+from accumlint.findings import Confidence, Severity
+
+
+def judge(ledger: Ledger, judgement: Judgement) -> None:
+    """All clocks of a ledger."""
+    _step_in_backward(ledger, judgement)
+    if ledger.trace.disturbed is not None:
+        _skip(ledger, judgement)
+        return
+    _step_per_microbatch(ledger, judgement)
+    if ledger.accumulates:
+        _clear_inside(ledger, judgement)
+        _never_cleared(ledger, judgement)
+        _gate(ledger, judgement)
+        _scheduler(ledger, judgement)
+        _scaler(ledger, judgement)
+        _foreign(ledger, judgement)
+    _stuck(ledger, judgement)
+
+
+def guard(event: Event) -> int:
+    """The condition that decides about an event: the innermost gate, else the event itself."""
+    return event.gates[-1] if event.gates else event.site
+
+
+def _listed(sizes: list[int], limit: int = 6) -> str:
+    return ", ".join(map(str, sizes[:limit])) + (", …" if len(sizes) > limit else "")
+
+
+def _step_per_microbatch(ledger: Ledger, judgement: Judgement) -> None:
+    """Steps on every microbatch while losses are scaled, or gradients cleared, for a window of K."""
+    k = ledger.trace.window
+    windows = ledger.windows
+    if len(windows) < 3 or any(size != 1 for size in ledger.sizes if size):
+        return
+    judgement.applied.add("ACC201")
+    first = windows[0].step
+    assert first is not None
+    kept = [w for w in windows if w.stale]
+    clears = sum(1 for w in windows for e in w.events if e.kind is Kind.CLEAR) + sum(1 for e in ledger.pending.events if e.kind is Kind.CLEAR)
+    if kept and 0 < clears and len(kept) >= len(windows) // 2 and _gated_elsewhere(ledger):
+        judgement.violations.append(Violation(
+            "ACC201", first.site,
+            f"the optimizer steps on every microbatch, the gradients are cleared once per {k}: each step applies the partial sum so far",
+            {"windows": ledger.sizes},
+        ))  # fmt: skip
+        return
+    scaled = [w for w in windows if weights.tagged(w, "K")]
+    if len(scaled) == len([w for w in windows if w.size]) and not kept:
+        factor = weights.judge(windows[0], ledger.trace)
+        if factor.kind == "scaled" and factor.factor is not None and factor.factor.numerator == 1 and factor.factor.denominator == k:
+            judgement.violations.append(Violation(
+                "ACC201", first.site, f"the loss is divided for a window of {k} microbatches, but the optimizer steps on every one",
+                {"windows": ledger.sizes},
+            ))  # fmt: skip
+
+
+def _gated_elsewhere(ledger: Ledger) -> bool:
+    """Something of the update (clear, schedule) runs once per window while the step does not."""
+    for window in ledger.windows:
+        for event in window.events:
+            if event.kind in (Kind.CLEAR, Kind.SCHEDULE) and event.gates and window.step is not None and len(event.gates) > len(window.step.gates):
+                return True
+    # without a gate of its own, the clear stands outside the microbatch loop: once per window all the same
+    steps = [w.step for w in ledger.windows if w.step is not None]
+    clears = [e for w in ledger.windows for e in w.events if e.kind is Kind.CLEAR]
+    return bool(steps and clears) and len(clears) * 2 <= len(steps) and bool(ledger.trace.window_text)
+
+
+def _clear_inside(ledger: Ledger, judgement: Judgement) -> None:
+    judgement.applied.add("ACC204")
+    for window in [*ledger.windows, ledger.pending]:
+        for contribution, clear in window.erased:
+            if _left_loop(window, contribution.event, clear):
+                continue  # dropped after the loop: clause C5
+            later = [c for c in window.contributions if c.order > contribution.order and c.event.microbatch != contribution.event.microbatch]
+            if not later and window.step is None:
+                continue
+            if not later and clear.microbatch == contribution.event.microbatch:
+                # backward, clear, step: nothing reaches the step
+                pass
+            lost = len({c.event.microbatch for c, _ in window.erased})
+            size = len({c.event.microbatch for c in window.contributions})
+            if size < 2:
+                continue
+            judgement.violations.append(Violation(
+                "ACC204", clear.site,
+                f"gradients are cleared between the microbatches of a window: {lost} of {size} are lost before the step",
+                {"windows": ledger.sizes},
+                related=[(window.step.site, "the step that uses what is left")] if window.step is not None else [],
+            ))  # fmt: skip
+            return
+
+
+def _left_loop(window: Window, backward: Event, clear: Event) -> bool:
+    """Between the backward and the clear the microbatch loop ended (or a new epoch began)."""
+    inside = False
+    for event in window.events:
+        if event is backward:
+            inside = True
+        elif event is clear:
+            return False
+        elif inside and (event.kind is Kind.EPOCH or event.kind is Kind.LOOP and event.details["phase"] == "exit" and event.details["role"] == "micro"):
+            return True
+    return False
+
+
+def _never_cleared(ledger: Ledger, judgement: Judgement) -> None:
+    if len(ledger.windows) < 2 or any("is not followed" in gap for gap in ledger.trace.gaps):
+        return
+    judgement.applied.add("ACC205")
+    clears = [e for w in ledger.windows for e in w.events if e.kind is Kind.CLEAR]
+    inside = [e for e in clears if e.loops]
+    if ledger.windows[1].stale and not inside:
+        last = ledger.windows[-1]
+        step = last.step
+        assert step is not None
+        judgement.violations.append(Violation(
+            "ACC205", step.site,
+            f"gradients are never cleared after a step: window {len(ledger.windows)} still holds the microbatches of all windows before it",
+            {"windows": [w.size + len({c.event.microbatch for c in w.stale}) for w in ledger.windows]},
+        ))  # fmt: skip
+
+
+def _micro_gated(ledger: Ledger) -> bool:
+    """The step stands inside the microbatch loop, behind a condition."""
+    return any(w.step is not None and w.step.gates and not w.after_loop for w in ledger.windows)
+
+
+def _gate(ledger: Ledger, judgement: Judgement) -> None:
+    """The boundary test: shifted by one, or negated."""
+    windows = ledger.windows
+    if len(windows) < 2 or ledger.trace.assumptions or not _micro_gated(ledger):
+        return
+    judgement.applied |= {"ACC206", "ACC207"}
+    k = ledger.trace.window
+    sizes = ledger.sizes
+    if _inverted(ledger):
+        step = windows[0].step
+        assert step is not None
+        judgement.violations.append(Violation(
+            "ACC207", guard(step), f"the boundary test is negated: windows of {_listed(sizes)} microbatches, a step everywhere but at the boundary",
+            {"windows": sizes},
+        ))  # fmt: skip
+        return
+    first, second = windows[0], windows[1]
+    usual = ledger.usual
+    if first.step is None or first.after_loop or first.size >= usual or usual != k and not ledger.trace.window_text:
+        return
+    if second.size == usual and first.size in (1, usual - 1) and not first.crosses and first.step.gates:
+        again = [w for w in windows[1:] if not w.after_loop and w.size != usual and _opens_epoch(w)]
+        recurring = bool(again) or not _several_epochs(ledger)
+        judgement.violations.append(Violation(
+            "ACC206", guard(first.step),
+            f"the boundary test is one microbatch off: windows of {_listed(sizes)} microbatches instead of {k}",
+            {"windows": sizes}, severity=None if recurring and first.size == 1 else Severity.WARNING if not again else None,
+        ))  # fmt: skip
+
+
+def _opens_epoch(window: Window) -> bool:
+    return window.crosses or any(e.kind is Kind.EPOCH for e in window.events)
+
+
+def _several_epochs(ledger: Ledger) -> bool:
+    return len({e.epoch for w in ledger.windows for e in w.events if e.kind is Kind.BACKWARD}) > 1
+
+
+def _inverted(ledger: Ledger) -> bool:
+    k = ledger.trace.window
+    gaps: list[int] = []
+    start = None
+    for window in ledger.windows:
+        if window.step is None or window.after_loop or window.crosses:
+            continue
+        start = window.step.microbatch if start is None else start
+        gaps.append(window.size)
+    # K = 3: steps at two of three positions give sizes 1, 1, 2 / 1, 2, 1
+    return k > 2 and len(gaps) >= 4 and set(gaps) == {1, 2} and gaps.count(1) >= gaps.count(2) and all(
+        not (a == 2 and b == 2) for a, b in zip(gaps, gaps[1:])
+    )
+
+
+def _stuck(ledger: Ledger, judgement: Judgement) -> None:
+    """The step condition stops coming true."""
+    k = ledger.trace.window
+    windows = ledger.windows
+    pending = ledger.pending.size
+    if not windows or ledger.trace.assumptions or windows[-1].step is None or not windows[-1].step.gates:
+        return
+    if not ledger.trace.window_text and not weights.tagged(windows[0], "K"):
+        return
+    judgement.applied.add("ACC213")
+    if pending > 2 * k and len(windows) <= 2 and all(size <= k for size in ledger.sizes):
+        step = windows[-1].step
+        judgement.violations.append(Violation(
+            "ACC213", guard(step),
+            f"after {len(windows)} update{'s' if len(windows) > 1 else ''} the boundary test never holds again: {pending} microbatches without a step",
+            {"windows": ledger.sizes},
+        ))  # fmt: skip
+
+
+def _scheduler(ledger: Ledger, judgement: Judgement) -> None:
+    whole = [w for w in ledger.windows if w.size > 1 and not w.crosses]
+    if not whole:
+        return
+    judgement.applied.add("ACC202")
+    subjects = {e.subject for w in whole for e in w.of(Kind.SCHEDULE)} | {e.subject for e in ledger.pending.of(Kind.SCHEDULE)}
+    for subject in sorted(subjects):
+        entry = ledger.trace.subjects.get(subject)
+        if entry is not None and entry.optimizer >= 0 and entry.optimizer not in ledger.optimizers and not ledger.alone:
+            continue
+        # the step of the schedule often stands after the optimizer's: count per pair of steps
+        per_window = []
+        for window in whole:
+            following = _schedules_of(ledger, window, subject)
+            per_window.append(len(following))
+        events = [e for w in whole for e in w.of(Kind.SCHEDULE) if e.subject == subject]
+        if not events or any(e.details.get("absolute") for e in events) or any(e.details.get("plateau") for e in events):
+            continue
+        if all(count >= window.size for count, window in zip(per_window, whole)) and len(whole) > 0 and max(per_window) > 1:
+            horizon = entry.horizon if entry is not None else None
+            if horizon is not None and horizon.value is not None and _counts_microbatches(horizon.value.tags):
+                continue  # a schedule in microbatches, stepped per microbatch: the same curve
+            judgement.violations.append(Violation(
+                "ACC202", events[0].site,
+                f"the scheduler moves {max(per_window)} times per update: the learning rate runs {ledger.usual} times ahead of the optimizer",
+                {"windows": ledger.sizes},
+                related=[(whole[0].step.site, "the optimizer steps once per window")] if whole[0].step is not None else [],
+            ))  # fmt: skip
+
+
+def _counts_microbatches(tags: frozenset[str]) -> bool:
+    return "len" in tags and "K" not in tags
+
+
+def _schedules_of(ledger: Ledger, window: Window, subject: int) -> list[Event]:
+    return [e for e in window.of(Kind.SCHEDULE) if e.subject == subject and e.microbatch in set(window.microbatches) | {window.microbatches[-1]}] + [
+        e
+        for later in (ledger.windows[window.index + 1] if window.index + 1 < len(ledger.windows) else ledger.pending,)
+        for e in later.of(Kind.SCHEDULE)
+        if e.subject == subject and e.microbatch == window.microbatches[-1]
+    ]
+
+
+def _scaler(ledger: Ledger, judgement: Judgement) -> None:
+    whole = [w for w in ledger.windows if w.size > 1]
+    if not any(w.of(Kind.SCALER_UPDATE) for w in [*whole, ledger.pending]):
+        return
+    judgement.applied.add("ACC212")
+    for window in whole:
+        inside = window.between_backwards(Kind.SCALER_UPDATE)
+        own = [e for e in inside if e.microbatch in set(window.microbatches)]
+        if own:
+            judgement.violations.append(Violation(
+                "ACC212", own[0].site, "scaler.update() runs inside the window: the loss scale can change between microbatches that are added up",
+                {"windows": ledger.sizes},
+            ))  # fmt: skip
+            return
+
+
+def _foreign(ledger: Ledger, judgement: Judgement) -> None:
+    """A backward that another optimizer already used lies in this one's gradients."""
+    if ledger.alone or ledger.models is None:
+        return
+    judgement.applied.add("ACC210")
+    consumed: dict[int, int] = {}
+    for event in ledger.trace.events:
+        if event.kind is Kind.STEP and event.subject not in ledger.optimizers:
+            theirs = event.details.get("models")
+            if theirs is None:
+                return
+            consumed[id(event)] = event.subject
+    for window in ledger.windows:
+        foreign = []
+        for contribution in window.fresh:
+            used = _used_by_other(ledger, contribution.event, window)
+            if used is not None:
+                foreign.append((contribution, used))
+        own = [c for c in window.fresh if c not in [f for f, _ in foreign]]
+        if foreign and own:
+            event = foreign[0][0].event
+            judgement.violations.append(Violation(
+                "ACC210", event.site,
+                "this backward also reaches parameters of another optimizer, whose gradients still hold it when that optimizer steps",
+                {"windows": ledger.sizes},
+                related=[(window.step.site, "the step that takes it along")] if window.step is not None else [],
+            ))  # fmt: skip
+            return
+
+
+def _used_by_other(ledger: Ledger, backward: Event, window: Window) -> Event | None:
+    """Another optimizer stepped on this backward, and a further backward came before this window's step."""
+    seen = False
+    used: Event | None = None
+    for event in ledger.trace.events:
+        if event is backward:
+            seen = True
+        elif seen and event.kind is Kind.STEP and event.subject not in ledger.optimizers:
+            theirs = event.details.get("models")
+            reached = backward.details.get("models")
+            if used is None and theirs is not None and reached is not None and theirs & reached and not (ledger.models or frozenset()) & theirs:
+                used = event
+        elif seen and used is not None and event.kind is Kind.BACKWARD:
+            return used
+        elif event is window.step:
+            return None
+    return None
+
+
+def _skip(ledger: Ledger, judgement: Judgement) -> None:
+    """One microbatch was left out on this path: did its window still come out whole?"""
+    disturbed = ledger.trace.disturbed
+    assert disturbed is not None
+    site, microbatch, _ = disturbed
+    k = ledger.trace.window
+    judgement.applied.add("ACC208")
+    if microbatch < 0 or not any(w.size > 1 for w in ledger.windows):
+        return
+    done = {c.event.microbatch for w in [*ledger.windows, ledger.pending] for c in w.contributions}
+    if microbatch in done:
+        return  # nothing was left out
+    for window in ledger.windows:
+        if window.step is None or window.after_loop or not window.microbatches:
+            continue
+        span = range(window.microbatches[0], window.step.microbatch + 1)
+        if window.size > k and microbatch in span:
+            judgement.violations.append(Violation(
+                "ACC208", site,
+                f"a microbatch that is left out at the boundary takes the update with it: the next window holds {window.size} microbatches, divided by {k}",
+                {"windows": ledger.sizes},
+            ))  # fmt: skip
+            return
+
+
+def _step_in_backward(ledger: Ledger, judgement: Judgement) -> None:
+    marks = sorted(t for t in ledger.trace.traits if t.startswith("steps in backward@"))
+    if not marks or not (ledger.trace.window_text or ledger.accumulates):
+        return
+    judgement.violations.append(Violation(
+        "ACC211", int(marks[0].rpartition("@")[2]),
+        f"the optimizer steps inside backward, once per microbatch: a window of {ledger.trace.window} microbatches never forms",
+        {}, cap=Confidence.CERTAIN,
+    ))  # fmt: skip

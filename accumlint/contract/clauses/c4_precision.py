@@ -1,0 +1,103 @@
+"""C4: one loss scale throughout the window; unscale once, clip once, after the last backward, before the step."""
+
+from __future__ import annotations
+
+from accumlint.contract.events import Event, Kind
+from accumlint.contract.verdicts import Judgement, Violation
+from accumlint.contract.windows import Ledger, Window
+
+
+def judge(ledger: Ledger, judgement: Judgement) -> None:
+    """Unscale and clip events of every window with more than one microbatch."""
+    if ledger.trace.disturbed is not None:
+        return
+    windows = [w for w in ledger.windows if w.size > 1]
+    if not windows:
+        return
+    judgement.applied |= {"ACC401", "ACC402", "ACC403", "ACC404"}
+    for rule, find in (("ACC404", _unscale), ("ACC403", _clip_first), ("ACC401", _clip_inside), ("ACC402", _clip_scaled)):
+        for window in windows:
+            found = find(ledger, window)
+            if found is not None:
+                site, message = found
+                judgement.violations.append(Violation(rule, site, message, {"windows": ledger.sizes}))
+                break
+
+
+def _real_clips(ledger: Ledger, window: Window) -> list[Event]:
+    out = []
+    for event in window.of(Kind.CLIP):
+        models = event.details.get("models")
+        if not event.details.get("measures_only") and (models is None or ledger.models is None or models & ledger.models):
+            out.append(event)
+    return out
+
+
+def _position(window: Window, event: Event) -> int:
+    return next(i for i, e in enumerate(window.events) if e is event)
+
+
+def _backwards(window: Window) -> list[int]:
+    return [i for i, e in enumerate(window.events) if e.kind is Kind.BACKWARD]
+
+
+def _clip_inside(ledger: Ledger, window: Window) -> tuple[int, str] | None:
+    """A clip with a further backward of another microbatch behind it."""
+    if window.stale or window.erased:
+        return None
+    own = set(window.microbatches)
+    for clip in _real_clips(ledger, window):
+        at = _position(window, clip)
+        before = {window.events[i].microbatch for i in _backwards(window) if i < at}
+        after = {window.events[i].microbatch for i in _backwards(window) if i > at}
+        if before and after - before and clip.microbatch in own:
+            return clip.site, (
+                f"gradients are clipped after every microbatch: the partial sum of {len(before)} of {window.size} is cut, "
+                "and the sum of cut pieces is not the cut sum"
+            )
+    return None
+
+
+def _clip_first(ledger: Ledger, window: Window) -> tuple[int, str] | None:
+    """A clip before the backward whose gradients it should bound."""
+    clips = _real_clips(ledger, window)
+    positions = _backwards(window)
+    if not clips or not positions:
+        return None
+    own = set(window.microbatches)
+    ends = [c for c in clips if _position(window, c) > positions[-1]]
+    if ends:
+        return None
+    early = [c for c in clips if c.microbatch in own]
+    if not early:
+        return None
+    at = _position(window, early[-1])
+    if all(at < i for i in positions) or window.events[positions[-1]].microbatch == early[-1].microbatch:
+        return early[-1].site, "gradients are clipped before the last backward of the window: its contribution reaches the step unclipped"
+    return None
+
+
+def _clip_scaled(ledger: Ledger, window: Window) -> tuple[int, str] | None:
+    """A clip of gradients that still carry the loss scale."""
+    if not any(c.event.details.get("scaled") for c in window.fresh):
+        return None
+    for clip in _real_clips(ledger, window):
+        if clip.details.get("through") in ("optimizer", "accelerator", "scaler", "framework"):
+            continue
+        at = _position(window, clip)
+        earlier = [i for i in _backwards(window) if i < at]
+        if not earlier or not window.events[earlier[-1]].details.get("scaled"):
+            continue
+        if not any(e.kind is Kind.UNSCALE for e in window.events[earlier[-1] : at]) and not any(
+            e.kind is Kind.RESCALE for e in window.events[earlier[-1] : at]
+        ):
+            return clip.site, "gradients are clipped while still multiplied by the loss scale: the threshold bites far too early"
+    return None
+
+
+def _unscale(ledger: Ledger, window: Window) -> tuple[int, str] | None:
+    unscales = [e for e in window.of(Kind.UNSCALE) if not e.details.get("apex")]
+    inside = [e for e in window.between_backwards(Kind.UNSCALE) if not e.details.get("apex") and e.microbatch in set(window.microbatches)]
+    if inside and len(unscales) > 1:
+        return inside[0].site, f"unscale_() is called {len(unscales)} times in a window: once per microbatch instead of once after the last backward"
+    return None

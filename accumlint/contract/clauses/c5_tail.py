@@ -1,0 +1,122 @@
+"""C5: the short last window is flushed, carried or dropped by decision, never divided as if it were full."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from accumlint.contract import weights
+from accumlint.contract.clauses.c2_clock import guard
+from accumlint.contract.events import Event, Kind
+from accumlint.contract.verdicts import Judgement, Violation
+from accumlint.contract.windows import Ledger, Window
+from accumlint.findings import Confidence, Severity
+
+
+def judge(ledger: Ledger, judgement: Judgement) -> None:
+    """What becomes of the microbatches after the last whole window of an epoch."""
+    trace = ledger.trace
+    if trace.disturbed is not None or not ledger.windows or "whole windows" in trace.traits:
+        return
+    if ledger.usual < 2 or trace.assumptions:
+        return
+    exits = [e for e in trace.events if e.kind is Kind.LOOP and e.details["phase"] == "exit" and e.details["role"] == "micro"]
+    if not exits or not any(e.details["whole"] for e in exits) or all(e.details.get("infinite") for e in exits):
+        return
+    judgement.applied |= {"ACC501", "ACC502", "ACC503"}
+    _leak(ledger, judgement)
+    _drop(ledger, judgement)
+    _divided(ledger, judgement)
+
+
+def _synthetic(ledger: Ledger) -> bool:
+    """The epochs are not in the script: the function was called twice for the sake of the simulation."""
+    return any(e.kind is Kind.EPOCH and e.details.get("synthetic") for e in ledger.trace.events)
+
+
+def _leak(ledger: Ledger, judgement: Judgement) -> None:
+    for window in ledger.windows:
+        if window.crosses and not window.erased and window.size != ledger.usual and window.step is not None:
+            before = _before_crossing(window)
+            judgement.violations.append(Violation(
+                "ACC502", guard(window.step),
+                f"{before} microbatch{'es' if before > 1 else ''} left over from one epoch stay{'' if before > 1 else 's'} in the gradients while the count starts again: "
+                f"the first window of the next epoch has {window.size} microbatches, divided by {ledger.trace.window}",
+                {"windows": ledger.sizes}, severity=Severity.WARNING, cap=Confidence.CONDITIONAL,
+            ))  # fmt: skip
+            return
+
+
+def _before_crossing(window: Window) -> int:
+    seen: set[int] = set()
+    for event in window.events:
+        if event.kind is Kind.BACKWARD:
+            seen.add(event.microbatch)
+        elif event.kind is Kind.LOOP and event.details["phase"] == "exit" and seen:
+            break
+    return len(seen)
+
+
+def _drop(ledger: Ledger, judgement: Judgement) -> None:
+    synthetic = _synthetic(ledger)
+    for window in [*ledger.windows, ledger.pending]:
+        dropped = [(c, clear) for c, clear in window.erased if _after_loop(window, c.event, clear)]
+        if dropped and not synthetic:
+            step = next((w.step for w in ledger.windows if w.step is not None and not w.after_loop), None)
+            site = guard(step) if step is not None else dropped[0][1].site
+            count = len({c.event.microbatch for c, _ in dropped})
+            judgement.violations.append(Violation(
+                "ACC501", site,
+                f"the last {count} microbatch{'es' if count > 1 else ''} of an epoch are back-propagated, then cleared without a step",
+                {"windows": ledger.sizes}, severity=Severity.WARNING, cap=Confidence.CONDITIONAL,
+                related=[(dropped[0][1].site, "the gradients are cleared here")],
+            ))  # fmt: skip
+            return
+
+
+def _after_loop(window: Window, backward: Event, clear: Event) -> bool:
+    inside = False
+    for event in window.events:
+        if event is backward:
+            inside = True
+        elif event is clear:
+            return False
+        elif inside and event.kind is Kind.LOOP and event.details["phase"] == "exit" and event.details["role"] == "micro":
+            return True
+    return False
+
+
+def _divided(ledger: Ledger, judgement: Judgement) -> None:
+    """A short window that is stepped: was it divided by its own size?"""
+    for window in ledger.windows:
+        if not (0 < window.size < ledger.usual) or window.erased or window.stale or window.crosses or window.step is None:
+            continue
+        if not _at_end(ledger, window):
+            continue
+        factor = weights.tail_factor(window, ledger.trace)
+        full = [weights.tail_factor(w, ledger.trace) for w in ledger.whole()]
+        if factor is None or not full or any(f != 1 for f in full):
+            continue
+        if factor == Fraction(window.size, ledger.usual):
+            flush = window.step
+            judgement.violations.append(Violation(
+                "ACC503", flush.gates[-1] if flush.gates else flush.site,
+                f"the short last window has {window.size} microbatch{'es' if window.size > 1 else ''} and its losses were divided by {ledger.usual}: "
+                f"its gradient is {factor} of what it should be",
+                {"windows": ledger.sizes}, severity=Severity.WARNING, cap=Confidence.CONDITIONAL,
+            ))  # fmt: skip
+            return
+
+
+def _at_end(ledger: Ledger, window: Window) -> bool:
+    """The window closes an epoch: flushed after the loop, or on its last microbatch."""
+    if window.after_loop:
+        return True
+    following = ledger.windows[window.index + 1] if window.index + 1 < len(ledger.windows) else ledger.pending
+    for event in following.events:
+        if event.kind is Kind.BACKWARD:
+            return False
+        if event.kind is Kind.LOOP and event.details["phase"] == "exit" and event.details["role"] == "micro":
+            return True
+        if event.kind is Kind.LOOP and event.details["phase"] == "exit":
+            return True
+    return False

@@ -1,0 +1,41 @@
+"""C6: every rank agrees which backward is final, which denominator belongs to it, what is skipped."""
+
+from __future__ import annotations
+
+from accumlint.contract.events import Kind
+from accumlint.contract.verdicts import Judgement, Violation
+from accumlint.contract.windows import Ledger
+
+
+def judge(ledger: Ledger, judgement: Judgement) -> None:
+    """Decisions on data of one rank, and steps behind a rank test."""
+    trace = ledger.trace
+    if not trace.distributed:
+        return
+    judgement.applied.add("ACC601")
+    gated = next(
+        (e for e in trace.events if e.kind in (Kind.STEP, Kind.BACKWARD) and e.details.get("rank_gated") and e.gates), None
+    )
+    if gated is not None and any(c.event.details.get("parallel") for w in ledger.windows for c in w.fresh):
+        judgement.violations.append(Violation(
+            "ACC601", gated.gates[-1], f"the {'step' if gated.kind is Kind.STEP else 'backward'} depends on the rank: the others do not take part", {},
+        ))  # fmt: skip
+        return
+    if trace.disturbed is None:
+        return
+    site, microbatch, local = trace.disturbed
+    if not local or microbatch < 0:
+        return
+    if not any(c.event.details.get("parallel") for w in [*ledger.windows, ledger.pending] for c in w.contributions):
+        return
+    done = {c.event.microbatch for w in [*ledger.windows, ledger.pending] for c in w.contributions}
+    stepped = {w.step.microbatch for w in ledger.windows if w.step is not None}
+    left_out = microbatch not in done
+    missed_step = microbatch == 2 and not any(abs(m - microbatch) == 0 for m in stepped) and not left_out
+    if left_out or missed_step:
+        what = "this microbatch's backward is left out" if left_out else "the step is left out"
+        judgement.violations.append(Violation(
+            "ACC601", site,
+            f"the decision rests on the data of one rank: {what} there, while the other ranks go on and wait in the reduction",
+            {"windows": ledger.sizes},
+        ))  # fmt: skip

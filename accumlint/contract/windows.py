@@ -1,0 +1,273 @@
+"""From events to windows: which microbatches' gradients meet in which optimizer step.
+
+One ledger per group of optimizers that step together. The gradient buffer is simulated: a backward adds to it,
+a clear empties it, a rescale multiplies it, a step uses whatever lies in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from accumlint.contract.events import Event, Kind, Trace
+from accumlint.contract.quantity import Quantity
+
+
+@dataclass
+class Contribution:
+    """One backward's share of the gradient buffer, with the factors that were applied to it later."""
+
+    event: Event
+    order: int
+    factors: list[Quantity | None] = field(default_factory=list)
+    stepped: bool = False
+
+
+@dataclass
+class Window:
+    """Everything between two steps of one group of optimizers.
+
+    ``fresh``: contributions added since the previous step and still there at the step; ``erased``: added and
+    cleared before the step (with the event that cleared them); ``stale``: still there from before the previous
+    step. ``events``: all events since the previous step, in order, the step included.
+    """
+
+    index: int
+    step: Event | None
+    events: list[Event]
+    fresh: list[Contribution]
+    erased: list[tuple[Contribution, Event]]
+    stale: list[Contribution]
+    start_order: int = 0
+
+    @property
+    def microbatches(self) -> list[int]:
+        """Microbatches whose backward belongs to the window, erased ones included, in order."""
+        seen = dict.fromkeys(c.event.microbatch for c in self.contributions)
+        return list(seen)
+
+    @property
+    def contributions(self) -> list[Contribution]:
+        return sorted([*self.fresh, *(c for c, _ in self.erased)], key=lambda c: c.order)
+
+    @property
+    def size(self) -> int:
+        """Number of microbatches."""
+        return len(self.microbatches)
+
+    @property
+    def alive(self) -> int:
+        """Number of microbatches whose gradient reaches the step."""
+        return len({c.event.microbatch for c in self.fresh})
+
+    @property
+    def crosses(self) -> bool:
+        """The window holds microbatches from both sides of the end of a microbatch loop."""
+        inside = False
+        left = False
+        for event in self.events:
+            if event.kind is Kind.BACKWARD:
+                if left:
+                    return True
+                inside = True
+            elif event.kind is Kind.LOOP and event.details["phase"] == "exit" and inside and event.details["role"] == "micro":
+                left = True
+        return False
+
+    @property
+    def after_loop(self) -> bool:
+        """The step stands after the end of the microbatch loop: a flush."""
+        for event in reversed(self.events[:-1]):
+            if event.kind is Kind.BACKWARD:
+                return False
+            if event.kind is Kind.LOOP and event.details["phase"] == "exit" and event.details["role"] == "micro":
+                return True
+        return False
+
+    def between_backwards(self, kind: Kind) -> list[Event]:
+        """Events of a kind that stand between the first and the last backward of the window."""
+        positions = [i for i, e in enumerate(self.events) if e.kind is Kind.BACKWARD]
+        if len(positions) < 2:
+            return []
+        first, last = positions[0], positions[-1]
+        return [e for e in self.events[first + 1 : last] if e.kind is kind]
+
+    def of(self, kind: Kind) -> list[Event]:
+        return [event for event in self.events if event.kind is kind]
+
+
+@dataclass
+class Ledger:
+    """The windows of one group of optimizers, and what was left when the run ended."""
+
+    trace: Trace
+    optimizers: frozenset[int]
+    models: frozenset[int] | None
+    windows: list[Window]
+    pending: Window
+    alone: bool  # no other group of optimizers takes part in the trace
+    certain_models: bool  # it is known which backward feeds which optimizer
+
+    @property
+    def sizes(self) -> list[int]:
+        return [window.size for window in self.windows]
+
+    @property
+    def usual(self) -> int:
+        """The size of most windows (the larger one of equals); 0 without windows."""
+        sizes = [size for size in self.sizes if size]
+        if not sizes:
+            return 0
+        counts = Counter(sizes)
+        best = max(counts.values())
+        return max(size for size, count in counts.items() if count == best)
+
+    @property
+    def accumulates(self) -> bool:
+        return any(size > 1 for size in self.sizes) or len({c.event.microbatch for w in self.windows for c in w.stale}) > 1
+
+    def whole(self) -> list[Window]:
+        """Windows of the usual size that lost and inherited nothing and do not cross the end of an epoch."""
+        return [w for w in self.windows if w.size == self.usual and not w.erased and not w.stale and not w.crosses]
+
+
+def ledgers(trace: Trace) -> list[Ledger]:
+    """All ledgers of a trace. Warm-up passes before the loop that owns the first step are left out."""
+    events = _after_warm_up(trace.events)
+    groups = _groups(events)
+    if not groups:
+        return []
+    phases = _phases(events, groups)
+    if phases is not None and len(groups) > 1:
+        return [_ledger(trace, part, group, alone=True, certain=True) for group, part in phases]
+    out = []
+    for group in groups:
+        models = _models(events, group)
+        others = [g for g in groups if g is not group]
+        certain = models is not None or not others
+        out.append(_ledger(trace, events, group, alone=not others, certain=certain))
+    return out
+
+
+def _after_warm_up(events: list[Event]) -> list[Event]:
+    """Drop what stands before the loop that owns the first step, when that loop repeats later on."""
+    first_step = next((i for i, e in enumerate(events) if e.kind is Kind.STEP), None)
+    if first_step is None:
+        return events
+    loops = set(events[first_step].loops)
+    if not loops:
+        return events
+    start = next((i for i, e in enumerate(events) if loops & set(e.loops)), 0)
+    kept = [e for e in events[:start] if e.kind not in (Kind.BACKWARD, Kind.CLIP, Kind.UNSCALE)]
+    return [*kept, *events[start:]]
+
+
+def _groups(events: list[Event]) -> list[frozenset[int]]:
+    """Optimizers that step without a backward in between belong together."""
+    parent: dict[int, int] = {}
+
+    def find(x: int) -> int:
+        while parent[x] != x:
+            x = parent[x]
+        return x
+
+    together: list[int] = []
+    for event in events:
+        if event.kind is Kind.STEP:
+            parent.setdefault(event.subject, event.subject)
+            together.append(event.subject)
+        elif event.kind is Kind.BACKWARD:
+            for other in together[1:]:
+                parent[find(other)] = find(together[0])
+            together = []
+    for other in together[1:]:
+        parent[find(other)] = find(together[0])
+    found: dict[int, set[int]] = {}
+    for subject in parent:
+        found.setdefault(find(subject), set()).add(subject)
+    return [frozenset(found[key]) for key in sorted(found)]
+
+
+def _models(events: list[Event], group: frozenset[int]) -> frozenset[int] | None:
+    models: frozenset[int] | None = frozenset()
+    for event in events:
+        if event.kind is Kind.STEP and event.subject in group:
+            inner = event.details.get("models")
+            models = None if models is None or inner is None else models | inner
+    return models
+
+
+def _phases(events: list[Event], groups: list[frozenset[int]]) -> list[tuple[frozenset[int], list[Event]]] | None:
+    """One group after the other (folds, stages): each with its stretch of the trace; None when they interleave."""
+    order: list[frozenset[int]] = []
+    for event in events:
+        if event.kind is Kind.STEP:
+            group = next(g for g in groups if event.subject in g)
+            if not order or order[-1] is not group:
+                order.append(group)
+    if len({id(g) for g in order}) != len(order):
+        return None
+    out = []
+    start = 0
+    for index, group in enumerate(order):
+        last = max(i for i, e in enumerate(events) if e.kind is Kind.STEP and e.subject in group)
+        stop = len(events) if index == len(order) - 1 else last + 1
+        out.append((group, events[start:stop]))
+        start = stop
+    return out
+
+
+def _concerns(models: frozenset[int] | None, group: frozenset[int] | None) -> bool:
+    return models is None or group is None or bool(models & group)
+
+
+def _ledger(trace: Trace, events: list[Event], group: frozenset[int], alone: bool, certain: bool) -> Ledger:
+    models = _models(events, group)
+    buffer: list[Contribution] = []
+    windows: list[Window] = []
+    current: list[Event] = []
+    erased: list[tuple[Contribution, Event]] = []
+    order = 0
+    closed = True  # the previous event of interest was a step of this group
+    for event in events:
+        kind = event.kind
+        if kind is Kind.STEP and event.subject in group:
+            if closed and windows and not any(e.kind is Kind.BACKWARD for e in current):
+                windows[-1].events.append(event)  # stepped together with the one before
+                continue
+            current.append(event)
+            fresh = [c for c in buffer if not c.stepped]
+            stale = [c for c in buffer if c.stepped]
+            windows.append(Window(len(windows), event, current, fresh, erased, stale))
+            for contribution in buffer:
+                contribution.stepped = True
+            current, erased, closed = [], [], True
+            continue
+        if kind is Kind.BACKWARD:
+            if not _concerns(event.details.get("models"), models):
+                continue
+            order += 1
+            buffer.append(Contribution(event, order))
+            closed = False
+        elif kind is Kind.CLEAR:
+            own = event.subject in group
+            if event.subject >= 0 and not own and not _same_models(event, models):
+                current.append(event)
+                continue
+            if not own and not _concerns(event.details.get("models"), models):
+                continue
+            lost = [c for c in buffer if not c.stepped]
+            erased.extend((c, event) for c in lost)
+            buffer = []
+        elif kind is Kind.RESCALE and _concerns(event.details.get("models"), models):
+            for contribution in buffer:
+                contribution.factors.append(event.details["factor"])
+        current.append(event)
+    pending = Window(len(windows), None, current, [c for c in buffer if not c.stepped], erased, [c for c in buffer if c.stepped])
+    return Ledger(trace, group, models, windows, pending, alone, certain)
+
+
+def _same_models(event: Event, models: frozenset[int] | None) -> bool:
+    """Another optimizer's zero_grad clears this group's gradients only if it holds the same parameters."""
+    theirs = event.details.get("models")
+    return theirs is not None and models is not None and bool(theirs & models)

@@ -1,0 +1,291 @@
+"""One file through the first witness: parse, simulate, judge, and turn sites into places."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from accumlint import knowledge
+from accumlint.contract import clauses
+from accumlint.contract.events import Trace
+from accumlint.contract.timeline import timeline
+from accumlint.contract.verdicts import Judgement, Violation
+from accumlint.contract.windows import Ledger
+from accumlint.findings import Confidence, FileReport, Finding, Related, Severity, Span
+from accumlint.static import syntax as ir
+from accumlint.static.explore import Explored, Explorer
+from accumlint.static.project import SITES_PER_MODULE, Project
+from accumlint.static.structure import worth_simulating
+from accumlint.static.vocabulary import Vocabulary, build, shipped
+
+__all__ = ["EngineSettings", "LoopReport", "Project", "analyse"]
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """What a team adds: its own names, in the shape of ``rules/vocabulary/torch.yaml``."""
+
+    vocabulary: Mapping[str, Any] = field(default_factory=dict)
+
+    def names(self) -> Vocabulary:
+        return build(self.vocabulary) if self.vocabulary else shipped()
+
+
+@dataclass(frozen=True)
+class LoopReport:
+    """What was recognised in one training loop."""
+
+    function: str
+    line: int
+    window: str = ""
+    frameworks: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
+    paths: int = 0
+    flags: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    not_followed: tuple[str, ...] = ()
+    timelines: tuple[dict[str, Any], ...] = ()
+
+
+def analyse(source: bytes, path: str, project: Project, settings: EngineSettings) -> FileReport:
+    """Findings of one file. Raises libcst.ParserSyntaxError, UnicodeDecodeError or RecursionError on what cannot be read."""
+    if not worth_simulating(source):
+        return FileReport(path, skipped="no-training-loop")
+    module = project.parse(source, path, path.rsplit("/", 1)[-1].removesuffix(".py"))
+    explorer = Explorer(module, settings.names(), ignored_constant=b"-100" in source)
+    explored = explorer.explore()
+    places = Places(module, project)
+    collected: dict[tuple[str, int], _Reported] = {}
+    loops = []
+    for root in explored:
+        judged = [(trace, clauses.judge(trace)) for trace in root.traces]
+        controls = [clauses.judge(trace) for trace in root.even]
+        for reported in _reported(root, judged, controls):
+            key = (reported.violation.rule, reported.violation.site)
+            held = collected.get(key)
+            if held is None or held.confidence < reported.confidence:
+                collected[key] = reported
+        loops.append(_loop_report(root, judged, places))
+    findings = [finding for reported in collected.values() if (finding := _finding(reported, places)) is not None]
+    findings += _incomplete(explored, loops, path, findings)
+    findings.sort(key=Finding.sort_key)
+    return FileReport(path, tuple(_without_twins(findings)), loops=tuple(loops))
+
+
+class Places:
+    """Turns sites into spans; positions are computed only for files in which something is reported."""
+
+    def __init__(self, module: ir.Module, project: Project) -> None:
+        self.module = module
+        self.project = project
+
+    @functools.cached_property
+    def _positions(self) -> dict[int, Mapping[Any, Any]]:
+        return {}
+
+    def _module_of(self, site: int) -> ir.Module | None:
+        if site < 0:
+            return None
+        number = site // SITES_PER_MODULE
+        if number == self.module.base // SITES_PER_MODULE:
+            return self.module
+        for module in self.project.loaded():
+            if module.base // SITES_PER_MODULE == number:
+                return module
+        return None
+
+    def span(self, site: int) -> Span | None:
+        """The place of a site: for a compound statement its header, for everything else the node itself."""
+        module = self._module_of(site)
+        if module is None:
+            return None
+        number = module.base
+        if number not in self._positions:
+            wrapper = MetadataWrapper(module.tree, unsafe_skip_copy=True)
+            self._positions[number] = wrapper.resolve(PositionProvider)
+        positions = self._positions[number]
+        index = site - module.base
+        if not 0 <= index < len(module.sites):
+            return None
+        node = module.sites[index]
+        place = positions.get(node)
+        if place is None:
+            return None
+        end = place.end
+        header = _header(node)
+        if header is not None and header in positions:
+            end = positions[header].end
+        return Span(module.path, place.start.line, place.start.column + 1, end.line, end.column + 1)
+
+    def line(self, site: int) -> int:
+        found = self.span(site)
+        return found.line if found is not None else 1
+
+
+def _header(node: Any) -> Any:
+    if isinstance(node, (cst.If, cst.While)):
+        return node.test
+    if isinstance(node, cst.For):
+        return node.iter
+    if isinstance(node, cst.With):
+        return node.items[-1].item
+    if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+        return node.name
+    return None
+
+
+@dataclass
+class _Reported:
+    violation: Violation
+    confidence: Confidence
+    flags: tuple[str, ...]
+    ledger: Ledger
+    others: tuple[int, ...] = ()
+
+
+Judged = list[tuple[Trace, list[tuple[Ledger, Judgement]]]]
+
+
+def _reported(root: Explored, judged: Judged, controls: list[list[tuple[Ledger, Judgement]]]) -> list[_Reported]:
+    """What the paths of one root say together: one report for each rule and place, with its confidence."""
+    applied: dict[str, list[int]] = {}
+    found: dict[str, dict[int, list[Violation]]] = {}
+    ledger_of: dict[tuple[str, int], Ledger] = {}
+    for index, (trace, ledgers) in enumerate(judged):
+        for ledger, judgement in ledgers:
+            for rule in judgement.applied:
+                if index not in applied.setdefault(rule, []):
+                    applied[rule].append(index)
+            for violation in judgement.violations:
+                found.setdefault(violation.rule, {}).setdefault(index, []).append(violation)
+                ledger_of.setdefault((violation.rule, violation.site), ledger)
+    hidden = _hidden_by_cause(found)
+    out = []
+    for rule, by_path in sorted(found.items()):
+        if rule in hidden:
+            continue
+        usual = [i for i in by_path if judged[i][0].disturbed is None]
+        paths = [i for i in applied.get(rule, list(by_path)) if judged[i][0].disturbed is None or i in by_path]
+        if usual:
+            paths = [i for i in paths if judged[i][0].disturbed is None]
+        certain = set(paths) <= set(by_path)
+        richest = max(by_path.values(), key=len)
+        primaries = {v.site: v for v in richest}
+        others = {v.site: v for vs in by_path.values() for v in vs if v.site not in primaries}
+        even = _in_controls(rule, controls)
+        for position, (site, violation) in enumerate(primaries.items()):
+            confidence = Confidence.CERTAIN if certain else Confidence.POSSIBLE
+            if usual and not even and rule not in ("ACC208", "ACC601") and confidence is Confidence.CERTAIN:
+                confidence = Confidence.CONDITIONAL
+            confidence = min(confidence, violation.cap)
+            flags = () if certain else _telling_flags(judged, by_path, paths)
+            extra = tuple(others) if position == 0 else ()
+            out.append(_Reported(violation, confidence, flags, ledger_of[rule, site], extra))
+    return out
+
+
+def _hidden_by_cause(found: dict[str, dict[int, list[Violation]]]) -> set[str]:
+    """A consequence that shows on the very paths of its cause is not a finding of its own."""
+    hidden: set[str] = set()
+    for cause, by_path in found.items():
+        for rule in clauses.CONSEQUENCES.get(cause, ()):
+            if rule in found and set(found[rule]) <= set(by_path):
+                hidden.add(rule)
+    return hidden
+
+
+def _in_controls(rule: str, controls: list[list[tuple[Ledger, Judgement]]]) -> bool:
+    return any(v.rule == rule for ledgers in controls for _, judgement in ledgers for v in judgement.violations)
+
+
+def _telling_flags(judged: Judged, by_path: dict[int, list[Violation]], paths: list[int]) -> tuple[str, ...]:
+    """The decisions that lead to the fault and not away from it, as few as possible."""
+    clean = [dict(judged[i][0].flags) for i in paths if i not in by_path]
+    best: tuple[str, ...] = ()
+    for index in by_path:
+        flags = dict(judged[index][0].flags)
+        differing = [
+            f"{key} is {str(value).lower()}" for key, value in flags.items()
+            if isinstance(value, bool) and any(other.get(key) is not None and other.get(key) != value for other in clean)
+        ]  # fmt: skip
+        if differing and (not best or len(differing) < len(best)):
+            best = tuple(differing)
+    return best[:4]
+
+
+def _finding(reported: _Reported, places: Places) -> Finding | None:
+    violation = reported.violation
+    rule = knowledge.page(violation.rule)
+    span = places.span(violation.site)
+    if span is None or rule is None:
+        return None
+    related = [Related(place, text) for site, text in violation.related if (place := places.span(site)) is not None and place != span]
+    related += [Related(place, "the same on another path") for site in reported.others if (place := places.span(site)) is not None]
+    evidence = dict(violation.evidence)
+    evidence["timeline"] = timeline(reported.ledger)
+    if reported.flags:
+        evidence["flags"] = list(reported.flags)
+    message = violation.message
+    if reported.flags:
+        message += f" (when {' and '.join(reported.flags)})"
+    return Finding(
+        rule.code, rule.name, rule.clause, violation.severity or rule.severity, reported.confidence, span, message, evidence, tuple(related)
+    )
+
+
+def _without_twins(findings: list[Finding]) -> list[Finding]:
+    """One finding for each rule and line: two roots may reach the same loop."""
+    seen: set[tuple[str, str, int]] = set()
+    out = []
+    for finding in findings:
+        key = (finding.rule, finding.span.path, finding.span.line)
+        if key not in seen:
+            seen.add(key)
+            out.append(finding)
+    return out
+
+
+def _loop_report(root: Explored, judged: Judged, places: Places) -> LoopReport:
+    function = root.root.function
+    line = places.line(function.site) if function is not None else 1
+    window = ""
+    names = sorted(root.window_names.items(), key=lambda item: (item[1], item[0]))
+    if names:
+        window = ", ".join(name for name, _ in names) + " (simulated as 3)"
+    elif root.learned is not None and root.learned.literal is not None:
+        window = f"{root.learned.literal}, a number in the script (simulated as 3)"
+    trace = judged[0][0] if judged else None
+    objects = tuple(
+        f"{s.name} ({s.kind})" for s in (trace.subjects.values() if trace is not None else ()) if s.kind in ("optimizer", "scheduler", "scaler", "data_parallel", "sharded", "accelerator", "engine")
+    )
+    flags = tuple(dict.fromkeys(key for trace, _ in judged for key, value in trace.flags if isinstance(value, bool)))
+    gaps = [*root.gaps, *([root.cut] if root.cut else [])]
+    assumed = tuple(dict.fromkeys(a for trace, _ in judged for a in trace.assumptions))
+    timelines = tuple(timeline(ledger) for _, ledgers in judged[:2] for ledger, _ in ledgers if ledger.windows)
+    frameworks = tuple(sorted({t.removeprefix("framework ") for trace, _ in judged for t in trace.traits if t.startswith("framework ")}))
+    return LoopReport(root.root.name, line, window, frameworks, objects, len(root.traces), flags, assumed, tuple(gaps), timelines)
+
+
+def _incomplete(explored: list[Explored], loops: list[LoopReport], path: str, findings: list[Finding]) -> list[Finding]:
+    """ACC003 for every loop that speaks of a window of which nothing could be drawn."""
+    out: list[Finding] = []
+    rule = knowledge.page("ACC003")
+    if rule is None:
+        return out
+    for root, loop in zip(explored, loops):
+        if not (root.window_names or (root.learned is not None and root.learned.literal is not None)):
+            continue
+        if loop.timelines or any(f.span.path == path for f in findings):
+            continue
+        reason = "; ".join(loop.not_followed) or "no optimizer step was reached from this function"
+        span = Span(path, loop.line, 1, loop.line, 1)
+        out.append(Finding(
+            rule.code, rule.name, rule.clause, Severity.ADVICE, Confidence.CERTAIN, span,
+            f"an accumulation window is configured ({loop.window}), but its updates could not be simulated: {reason}", {},
+        ))  # fmt: skip
+    return out

@@ -1,0 +1,282 @@
+"""From one script to its traces: which functions are run, on which paths, with which data lengths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from accumlint.contract.events import Event, Kind, Trace
+from accumlint.static import syntax as ir
+from accumlint.static.interpreter import Abort, Interpreter, Learned, OutOfBudget, Relearn
+from accumlint.static.vocabulary import Vocabulary
+
+LENGTH = 8  # microbatches per epoch: not a multiple of K = 3, rest 2
+EVEN_LENGTH = 6  # the control: a multiple of K
+MAX_PATHS = 24
+MAX_ROOTS = 12
+BACKWARD_WORDS = frozenset({"backward", "manual_backward", "loss_scaler", "backward_step"})
+STEP_WORDS = frozenset({"step", "loss_scaler", "optimizer_step"})
+
+
+@dataclass(frozen=True)
+class Root:
+    """Where a run starts: the module itself, or a function that the module never calls."""
+
+    function: ir.Function | None
+    times: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.function.qualname if self.function is not None else "<module>"
+
+
+@dataclass
+class Explored:
+    """All distinct traces of one root: at the usual length, and of the default path at an even length."""
+
+    root: Root
+    traces: list[Trace] = field(default_factory=list)
+    even: list[Trace] = field(default_factory=list)
+    learned: Learned | None = None
+    cut: str = ""
+    window_names: dict[str, int] = field(default_factory=dict)
+    gaps: dict[str, int] = field(default_factory=dict)
+
+
+def receivers_of(module: ir.Module) -> dict[str, frozenset[str]]:
+    """For every name or attribute on which methods are called: which methods. It tells kinds where names don't."""
+    found: dict[str, set[str]] = {}
+    for node in module.sites:
+        func = getattr(node, "func", None)
+        if func is None or type(node).__name__ != "Call" or type(func).__name__ != "Attribute":
+            continue
+        value = func.value
+        name = getattr(value, "attr", None) or value
+        name = getattr(name, "value", None)
+        if isinstance(name, str):
+            found.setdefault(name, set()).add(func.attr.value)
+    # context = model.no_sync if accumulating else nullcontext: no call, still a use
+    for node in module.sites:
+        if type(node).__name__ == "Attribute" and node.attr.value in ("no_sync", "require_backward_grad_sync"):
+            value = node.value
+            name = getattr(value, "attr", None) or value
+            name = getattr(name, "value", None)
+            if isinstance(name, str):
+                found.setdefault(name, set()).add("no_sync")
+    return {name: frozenset(methods) for name, methods in found.items()}
+
+
+def _reaches(module: ir.Module) -> dict[ir.Function, set[str]]:
+    """For every function which of backward and step it may reach, following calls by last name."""
+    by_name: dict[str, list[ir.Function]] = {}
+    for function in module.functions:
+        by_name.setdefault(function.name, []).append(function)
+    reach: dict[ir.Function, set[str]] = {}
+    for function in module.functions:
+        own = set()
+        if function.calls & BACKWARD_WORDS:
+            own.add("backward")
+        if function.calls & STEP_WORDS:
+            own.add("step")
+        reach[function] = own
+    changed = True
+    while changed:
+        changed = False
+        for function in module.functions:
+            for name in function.calls:
+                for callee in by_name.get(name, ()):
+                    if callee is not function and not reach[callee] <= reach[function]:
+                        reach[function] |= reach[callee]
+                        changed = True
+    return reach
+
+
+def roots(module: ir.Module, covered: set[ir.Function]) -> list[ir.Function]:
+    """Functions with a backward that nothing covered so far, outermost first."""
+    reach = _reaches(module)
+    wanted = [f for f in module.functions if "backward" in reach[f] and f not in covered and f.name != "backward"]
+    called: set[str] = set()
+    for function in wanted:
+        called |= {name for name in function.calls if name != function.name}
+
+    def rank(function: ir.Function) -> tuple:
+        both = {"backward", "step"} <= reach[function]
+        test = function.name.startswith("test_") or function.name.startswith("_test")
+        return (test, not both, function.name in called, function.site)
+
+    return sorted(wanted, key=rank)
+
+
+class Explorer:
+    """Explores one module; the findings are judged elsewhere."""
+
+    def __init__(self, module: ir.Module, vocabulary: Vocabulary, *, max_paths: int = MAX_PATHS, ignored_constant: bool = False) -> None:
+        self.module = module
+        self.vocabulary = vocabulary
+        self.max_paths = max_paths
+        self.receivers = receivers_of(module)
+        self.ignored_constant = ignored_constant
+        self.covered: set[ir.Function] = set()
+
+    def explore(self) -> list[Explored]:
+        """All roots of the module, each with its traces."""
+        out = []
+        first = self._root(Root(None))
+        if first is not None:
+            out.append(first)
+        for _ in range(MAX_ROOTS):
+            waiting = roots(self.module, self.covered)
+            if not waiting:
+                break
+            root = waiting[0]
+            self.covered.add(root)
+            found = self._root(Root(root))
+            if found is not None:
+                out.append(found)
+        return out
+
+    def _interpreter(self, learned: Learned, **options: Any) -> Interpreter:
+        run = Interpreter(self.module, self.vocabulary, learned, receivers=self.receivers, **options)
+        if self.ignored_constant:
+            run.traits.add("ignored labels")
+        return run
+
+    def _run(self, run: Interpreter, root: Root) -> str:
+        """Run to the end; returns how it ended: '', budget, abort."""
+        try:
+            if root.function is None:
+                run.run_module()
+            else:
+                run.run_root(root.function, root.times)
+        except OutOfBudget:
+            return "budget"
+        except Abort:
+            return "abort"
+        return ""
+
+    def _root(self, root: Root) -> Explored | None:
+        learned = Learned()
+        backwards = False
+        for _ in range(4):
+            before = learned.size()
+            run = self._interpreter(learned, scouting=True, budget=40_000)
+            try:
+                self._run(run, root)
+            except Relearn:
+                continue
+            backwards = backwards or any(e.kind is Kind.BACKWARD for e in run.events)
+            if learned.size() == before:
+                break
+        self.covered |= learned.covered
+        if not backwards:
+            return None
+        if root.function is not None and not learned.outer_loop and learned.own_loop:
+            root = Root(root.function, 2)
+        out = Explored(root, learned=learned)
+        self._paths(root, learned, out)
+        return out
+
+    def _paths(self, root: Root, learned: Learned, out: Explored) -> None:
+        seen: dict[tuple, int] = {}
+        queue: list[tuple[dict[str, Any], bool, bool]] = [({}, True, True), ({}, False, True)]
+        done = 0
+        while queue and done < self.max_paths:
+            decisions, polarity, deepen = queue.pop(0)
+            run, ending = self._complete(root, learned, LENGTH, polarity, decisions)
+            if run is None:
+                continue
+            done += 1
+            for name, site in run.window_names.items():
+                out.window_names.setdefault(name, site)
+            trace = make_trace(run, ending, polarity)
+            if "whole windows" in run.traits:
+                run, ending = self._complete(root, learned, EVEN_LENGTH, polarity, decisions)
+                if run is None:
+                    continue
+                trace = make_trace(run, ending, polarity)
+            print_ = fingerprint(trace)
+            for reason, site in run.gaps.items():
+                out.gaps.setdefault(reason, site)
+            if print_ in seen:
+                continue
+            seen[print_] = len(out.traces)
+            out.traces.append(trace)
+            if "whole windows" not in run.traits:
+                control, control_ending = self._complete(root, learned, EVEN_LENGTH, polarity, decisions)
+                if control is not None:
+                    out.even.append(make_trace(control, control_ending, polarity))
+            else:
+                out.even.append(trace)
+            if not deepen or not _accumulates(trace):
+                continue
+            settled = set(decisions)
+            for key, value, disturbable in run.decided:
+                if key in settled:
+                    continue
+                base = {k: v for k, v, _ in run.decided if k == key}
+                del base
+                if disturbable:
+                    for at in (2, 1):
+                        queue.append(({**decisions, key: at}, polarity, False))
+                elif isinstance(value, bool):
+                    queue.append(({**decisions, key: not value}, polarity, len(decisions) < 1))
+        if queue:
+            out.cut = f"{len(queue)} further combinations of conditions were not simulated"
+
+    def _complete(self, root: Root, learned: Learned, length: int, polarity: bool, decisions: dict[str, Any]) -> tuple[Interpreter | None, str]:
+        """One run; restarts while something is still being learned."""
+        for _ in range(5):
+            run = self._interpreter(learned, polarity=polarity, decisions=dict(decisions), length=length)
+            try:
+                return run, self._run(run, root)
+            except Relearn:
+                continue
+        return None, "relearn"
+
+
+def _accumulates(trace: Trace) -> bool:
+    """Some step of the trace is preceded by more than one microbatch, or K is spoken of."""
+    if trace.window_text:
+        return True
+    since = 0
+    last = None
+    for event in trace.events:
+        if event.kind is Kind.BACKWARD and event.microbatch != last:
+            since += 1
+            last = event.microbatch
+        elif event.kind is Kind.STEP:
+            if since > 1:
+                return True
+            since = 0
+    return False
+
+
+def make_trace(run: Interpreter, ending: str, polarity: bool) -> Trace:
+    """The record of a run as the contract wants it."""
+    counts = {}
+    for (batch, basis), value in run.counts.items():
+        counts[batch, basis] = value.ranks
+    names = sorted(run.window_names, key=lambda n: (run.window_names[n], n))
+    flags = tuple((key, value) for key, value, _ in run.decided)
+    return Trace(
+        events=run.events, subjects=run.subjects, window=3, window_text=names[0] if names else "", length=run.length, counts=counts,  # type: ignore[arg-type]
+        ranks=2, distributed=run.distributed, flags=flags, assumptions=tuple(sorted(run.assumptions)), gaps=tuple(sorted(run.gaps)),
+        traits=frozenset(run.traits), aborted=ending == "abort", disturbed=run.disturbed,
+    )  # fmt: skip
+
+
+def fingerprint(trace: Trace) -> tuple:
+    """Two paths with the same fingerprint are the same to the contract."""
+    return tuple(_mark(event) for event in trace.events if event.kind not in (Kind.LIMIT,))
+
+
+def _mark(event: Event) -> tuple:
+    details = event.details
+    extra: Any = None
+    if event.kind is Kind.BACKWARD:
+        extra = (details["forward_sync"], details["backward_sync"], details["scaled"], tuple((p.batch, str(p.weight)) for p in details["parts"]))
+    elif event.kind is Kind.RESCALE:
+        extra = str(details["factor"])
+    elif event.kind is Kind.FORWARD:
+        extra = details["sync"]
+    return (event.kind.value, event.site, event.microbatch, event.epoch, extra)

@@ -1,0 +1,600 @@
+"""Operations on tensors: attributes, indexing, arithmetic, comparison, reductions, shape-only methods."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from accumlint.contract.events import Kind
+from accumlint.contract.quantity import Quantity, quantity
+from accumlint.static import syntax as ir
+from accumlint.static import tensors
+from accumlint.static.frameworks.base import Table, joined, tensors_in
+from accumlint.static.values import Context, Gradient, Parameters, Stream, Tensor, Test, Unknown
+
+if TYPE_CHECKING:
+    from accumlint.static.interpreter import Call, Interpreter
+
+TABLE = Table()
+
+LANGUAGE_MODELS = ("CausalLM", "ConditionalGeneration", "MaskedLM", "LMHeadModel", "TokenClassification", "Seq2SeqLM", "QuestionAnswering")
+
+
+def function(*names: str):
+    def register(handler):
+        for name in names:
+            TABLE.functions[name] = handler
+        return handler
+
+    return register
+
+
+def method(*names: str):
+    def register(handler):
+        for name in names:
+            TABLE.methods["tensor", name] = handler
+        return handler
+
+    return register
+
+
+def basis_of(run: Interpreter, tensor: Tensor) -> str:
+    """Which targets a mask or a label tensor stands for."""
+    return "valid" if tensor.shifted else "unshifted"
+
+
+def _with_path(value: Tensor, suffix: str) -> Tensor:
+    name = suffix.strip(".[]'\"")
+    role = value.role
+    form = value.form
+    if value.form == "data" and name:
+        if "mask" in name.lower():
+            role, form = "mask", "mask"
+        elif "label" in name.lower() or name.lower() in ("target", "targets", "y", "gold", "tgt"):
+            role = "labels"
+    return dataclasses.replace(value, key=value.key + suffix, role=role, form=form)
+
+
+def _attribute(run: Interpreter, value: Tensor, name: str, site: int) -> Any:
+    if name == "grad":
+        return Gradient(value.models if value.models else None)
+    if name in ("device", "dtype", "is_cuda", "ndim", "requires_grad", "grad_fn"):
+        return Unknown(f"{value.key}.{name}")
+    if name in ("data", "T", "mT", "real", "sample", "logits", "prediction_logits", "last_hidden_state", "latent_dist"):
+        if name == "data" and value.form in ("scalar", "output", "elements"):
+            return tensors.detached(value)
+        return dataclasses.replace(value, key=f"{value.key}.{name}") if value.form != "data" else _with_path(value, "." + name)
+    if name == "shape":
+        rows = run.rows[value.batch] if value.batch >= 0 else Quantity.symbol(f"{value.key}.shape[0]")
+        rest = tuple(Quantity.symbol(f"{value.role or 'data'}.shape[{i}]") for i in range(1, 4))
+        return (rows, *rest)
+    if name.endswith("loss") and value.form == "output":
+        out = dataclasses.replace(value, key=f"{value.key}.{name}", mean_known=True)
+        return run.registry.table.roles["model_loss"](run, out)
+    if value.form in ("data", "mask"):
+        return _with_path(value, "." + name)
+    return dataclasses.replace(value, key=f"{value.key}.{name}")
+
+
+TABLE.roles["tensor_attribute"] = _attribute
+
+
+def _item(run: Interpreter, value: Tensor, index: int) -> Any:
+    if value.form in ("data", "mask"):
+        return _with_path(value, f"[{index}]")
+    return dataclasses.replace(value, key=f"{value.key}[{index}]")
+
+
+TABLE.roles["tensor_item"] = _item
+
+
+def _is_shift(index: Any) -> bool:
+    return isinstance(index, slice) and index.stop is None and _integer(index.start) == 1 and index.step is None
+
+
+def _integer(value: Any) -> int | None:
+    if isinstance(value, int):
+        return value
+    return value.integer if isinstance(value, Quantity) else None
+
+
+def _row_slice(run: Interpreter, value: Tensor, index: slice) -> Tensor | None:
+    """Some rows of a batch: a microbatch of its own, the same one for every tensor that is cut at that place."""
+    if index.start is None and index.stop is None:
+        return None
+    start, stop = _integer(index.start) if index.start is not None else 0, _integer(index.stop)
+    if index.stop is None and start in (1, -1) or index.start is None and stop is not None and stop < 0:
+        return None
+    if value.batch < 0:
+        return None
+    key = f"rows {value.batch} {start if start is not None else getattr(index.start, 'key', str(index.start))}"
+    held = run.things.get(key)
+    if held is None:
+        total = run.rows[value.batch].integer or 0
+        if start is not None and stop is not None:
+            rows = Quantity.of(max(0, min(stop, total) - start), "rows")
+        else:
+            rows = None
+        held = run.new_batch(rows)
+        run.things[key] = held
+    return dataclasses.replace(value, batch=held, key=f"{value.key}#{held}")
+
+
+def _subscript(run: Interpreter, value: Tensor, index: Any, node: ir.Subscript) -> Any:
+    if isinstance(index, str):
+        if value.form == "output":
+            return _attribute(run, value, index, node.site)
+        return _with_path(value, f"[{index!r}]")
+    if isinstance(index, int):
+        return _item(run, value, index)
+    parts = index if isinstance(index, tuple) else (index,)
+    out = value
+    for position, part in enumerate(parts):
+        if isinstance(part, Tensor) and part.form == "mask":
+            out = dataclasses.replace(out, masked=True, varies=True, basis=basis_of(run, part), shifted=out.shifted or part.shifted)
+            if out.form == "output":
+                out = dataclasses.replace(out, form="elements")
+        elif isinstance(part, slice):
+            if position == 0 and len(parts) == 1 or position == 0:
+                cut = _row_slice(run, out, part) if out.form in ("data", "mask") else None
+                if cut is not None:
+                    out = cut
+                    continue
+            if _is_shift(part) and (position > 0 or len(parts) == 1):
+                out = dataclasses.replace(out, shifted=True)
+    if isinstance(index, (Quantity, Unknown)):
+        return _item(run, value, 0) if not isinstance(index, Quantity) or index.integer is None else _item(run, value, index.integer)
+    return dataclasses.replace(out, key=f"{out.key}[…]")
+
+
+TABLE.roles["tensor_subscript"] = _subscript
+
+
+def factor_of(run: Interpreter, value: Any, node: ir.Expr | None) -> Quantity | None:
+    """A number that multiplies or divides a loss. Constants of the script become named symbols."""
+    if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
+        if run.learned.literal is not None and value == run.learned.literal:
+            return Quantity.of(3, "K")
+        return tensors.literal(value)
+    if isinstance(value, Quantity):
+        return value
+    if isinstance(value, Unknown):
+        return run.numeric(value)
+    if isinstance(value, list) and len(value) == 1:
+        return factor_of(run, value[0], node)
+    return None
+
+
+def _binary(run: Interpreter, op: str, left: Any, right: Any, site: int, key: str, node: ir.Binary | None) -> Any:
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        if op in ("&", "|") and (left.form == "mask" or right.form == "mask"):
+            keep = left if left.form == "mask" else right
+            return dataclasses.replace(keep, shifted=left.shifted or right.shifted, key=key)
+        if op in ("+", "-"):
+            return tensors.add(left, right, key, run.count, site)
+        if op == "*":
+            scalars = [t for t in (left, right) if t.form == "scalar"]
+            if left.form == "mask" or right.form == "mask":
+                if left.form == "mask" and right.form == "mask":
+                    return dataclasses.replace(left, key=key, shifted=left.shifted or right.shifted)
+                loss = right if left.form == "mask" else left
+                mask = left if left.form == "mask" else right
+                if loss.form in ("elements", "output", "data"):
+                    return tensors.combine(loss, mask, key, masks=True)
+            if len(scalars) == 2 or (len(scalars) == 1 and not (left.graph and right.graph)):
+                graph = left if left.graph else right
+                return tensors.times(graph, None, site)
+            return tensors.combine(left, right, key)
+        if op == "/":
+            if right.graph or left.form in ("elements", "data") and right.form != "scalar":
+                return tensors.combine(left, right, key)
+            if right.count is not None and left.form in ("elements",):
+                return tensors.times(left, None, site)
+            return tensors.times(left, None, site, divide=True)
+        return tensors.combine(left, right, key)
+    tensor, other, swapped = (left, right, False) if isinstance(left, Tensor) else (right, left, True)
+    assert isinstance(tensor, Tensor)
+    if op in ("+", "-"):
+        if isinstance(other, (int, Fraction)) or other is None:
+            return tensor
+        if isinstance(other, (Quantity, Unknown)):
+            # the start value of a running total
+            return tensor if tensor.form in ("scalar", "output", "elements") else dataclasses.replace(tensor, key=key)
+        return tensor
+    if op == "*":
+        if tensor.form == "data":
+            return dataclasses.replace(tensor, key=key)
+        if isinstance(other, Test):
+            return tensors.times(tensor, None, site)
+        return tensors.times(tensor, factor_of(run, other, node), site)
+    if op in ("/", "//") and not swapped:
+        if tensor.form == "data":
+            return dataclasses.replace(tensor, key=key)
+        return tensors.times(tensor, factor_of(run, other, node), site, divide=True)
+    if op in ("/", "//"):
+        return tensors.times(dataclasses.replace(tensor, form="elements"), None, site)
+    if op in ("**", "%", "@"):
+        return dataclasses.replace(tensor, form="elements" if tensor.form != "data" else "data", key=key)
+    return dataclasses.replace(tensor, key=key)
+
+
+TABLE.roles["tensor_binary"] = _binary
+
+
+def _compare(run: Interpreter, op: str, left: Any, right: Any, key: str) -> Any:
+    tensor = left if isinstance(left, Tensor) else right
+    if op in ("is", "is not", "in", "not in"):
+        return None
+    if tensor.form in ("data", "mask", "output", "elements"):
+        if tensor.form in ("output", "elements") and not isinstance(left if tensor is right else right, Tensor) and tensor.form == "output":
+            return Test("atom", (), key, tensor.batch, tensor.local)
+        form = "mask"
+        return Tensor(form, key, tensor.batch, shifted=tensor.shifted or (isinstance(right, Tensor) and right.shifted), local=tensor.local, role="mask")
+    return Test("atom", (), key, tensor.batch, tensor.local)
+
+
+TABLE.roles["tensor_compare"] = _compare
+
+
+@method("mean", "nanmean")
+def _mean(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    if call.get(0, "dim") is not None and not isinstance(call.get(0, "dim"), Tensor):
+        return dataclasses.replace(receiver, form="elements", scale=None if receiver.masked else receiver.scale)
+    if receiver.form == "mask" or receiver.form == "data" and not receiver.graph:
+        return Unknown(call.key, receiver.batch, receiver.local)
+    if receiver.form == "scalar":
+        return receiver
+    out = tensors.reduce_mean(receiver, run.count, call.site)
+    return out
+
+
+@method("sum", "nansum")
+def _sum(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    by_row = call.get(0, "dim") is not None or call.get(0, "axis") is not None
+    if receiver.form == "mask":
+        count = run.count(receiver.batch, basis_of(run, receiver)) if receiver.batch >= 0 else None
+        if count is None:
+            return Unknown(call.key)
+        tags = ["count"] + (["attention"] if "attention" in receiver.key else [])
+        if by_row:
+            return dataclasses.replace(receiver, form="counts", count=count.tagged(*tags))
+        return count.tagged(*tags)
+    if receiver.form == "counts":
+        count = receiver.count
+        assert count is not None
+        return count.tagged("clamped", "clamped rows", f"clamped at {receiver.divisions[0]}") if receiver.clamped and receiver.divisions else count
+    if receiver.form == "data":
+        if by_row:
+            return receiver
+        return Unknown(call.key, receiver.batch, receiver.local)
+    if by_row:
+        return dataclasses.replace(receiver, form="elements")
+    return tensors.reduce_sum(receiver, call.site)
+
+
+@method("clamp", "clamp_", "clamp_min", "clip", "clamp_max")
+def _clamp(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    if receiver.form == "counts":
+        return dataclasses.replace(receiver, clamped=True, divisions=(call.site,))
+    return receiver
+
+
+@method("count_nonzero", "nonzero")
+def _count_nonzero(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    if receiver.form == "mask" and receiver.batch >= 0:
+        return run.count(receiver.batch, basis_of(run, receiver)).tagged("count")
+    return Unknown(call.key, receiver.batch, receiver.local)
+
+
+@function("count_nonzero")
+def _count_nonzero_function(run: Interpreter, call: Call) -> Any:
+    value = call.get(0, "input")
+    return _count_nonzero(run, value, call) if isinstance(value, Tensor) else Unknown(call.key)
+
+
+@method("numel", "nelement")
+def _numel(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    if receiver.form == "scalar" or (receiver.form == "output" and receiver.mean_known):
+        return Quantity.of(1)
+    if receiver.batch < 0:
+        return Unknown(call.key)
+    if receiver.masked:
+        return run.count(receiver.batch, receiver.basis).tagged("count")
+    return run.count(receiver.batch, "fixed").tagged("positions")
+
+
+@method("size")
+def _size(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    shape = _attribute(run, receiver, "shape", call.site)
+    index = call.get(0, "dim")
+    if index is None:
+        return shape
+    position = _integer(index)
+    if position == 0:
+        return shape[0]
+    return shape[position] if position is not None and 0 < position < 4 else Quantity.symbol(f"{receiver.role or 'data'}.shape[{position}]")
+
+
+@method("ne", "eq", "gt", "ge", "lt", "le", "not_equal", "bool", "isin", "logical_not", "isnan", "isinf", "isfinite")
+def _as_mask(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    if call.name in ("isnan", "isinf", "isfinite"):
+        return Test("atom", (), call.key, receiver.batch, receiver.local)
+    if receiver.form in ("data", "mask"):
+        return dataclasses.replace(receiver, form="mask", role="mask", key=call.key)
+    return Test("atom", (), call.key, receiver.batch, receiver.local)
+
+
+@function("isnan", "isinf", "isfinite")
+def _finite(run: Interpreter, call: Call) -> Any:
+    value = call.get(0, "input")
+    if isinstance(value, (Tensor, Unknown)):
+        return Test("atom", (), call.key, value.batch, value.local)
+    return Test("atom", (), call.key)
+
+
+@method("any", "all")
+def _any(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    return Test("atom", (), call.key, receiver.batch, receiver.local)
+
+
+@method("detach", "item", "cpu", "numpy", "tolist", "detach_", "__float__")
+def _detach(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    if call.name == "cpu":
+        return receiver
+    return tensors.detached(receiver)
+
+
+_SAME = (
+    "to", "cuda", "float", "half", "double", "bfloat16", "long", "int", "type", "view", "reshape", "flatten", "contiguous", "squeeze",
+    "unsqueeze", "transpose", "permute", "clone", "expand", "expand_as", "repeat", "type_as", "requires_grad_", "pin_memory", "copy_",
+    "movedim", "view_as", "reshape_as", "ravel", "unflatten", "rename", "retain_grad", "as_subclass", "npu", "xpu", "mps", "t", "T",
+    "masked_fill", "masked_fill_", "nan_to_num", "nan_to_num_", "non_blocking", "swapaxes", "rearrange", "cast", "get",
+)  # fmt: skip
+
+
+@method(*_SAME)
+def _same(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    if call.name in ("masked_fill", "masked_fill_"):
+        fill = call.get(1, "value")
+        if fill == -100:
+            run.traits.add("ignored labels")
+        if receiver.form in ("elements", "output"):
+            mask = call.get(0, "mask")
+            if isinstance(mask, Tensor) and mask.form == "mask" and receiver.form == "elements":
+                return tensors.combine(receiver, mask, call.key, masks=True)
+    if call.name == "get" and call.args and isinstance(call.args[0], str):
+        return _subscript(run, receiver, call.args[0], ir.Subscript(call.site, call.node, call.node))
+    return receiver
+
+
+@method("masked_select")
+def _masked_select(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    mask = call.get(0, "mask")
+    if isinstance(mask, Tensor):
+        return dataclasses.replace(receiver, form="elements" if receiver.form == "output" else receiver.form, masked=True, varies=True,
+                                   basis=basis_of(run, mask))
+    return receiver
+
+
+@method("pop")
+def _pop(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    name = call.get(0, "key")
+    return _with_path(receiver, f"[{name!r}]") if isinstance(name, str) else receiver
+
+
+@method("div", "div_", "divide", "true_divide", "mul", "mul_", "multiply", "add", "add_", "sub", "sub_", "pow", "pow_", "__truediv__", "__mul__")
+def _arithmetic(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    op = {"div": "/", "divide": "/", "true_divide": "/", "mul": "*", "multiply": "*", "add": "+", "sub": "-", "pow": "**",
+          "__truediv__": "/", "__mul__": "*"}[call.name.rstrip("_") if not call.name.startswith("__") else call.name]  # fmt: skip
+    value = run.binary(op, receiver, call.get(0, "other", 1), call.site, call.key)
+    if call.name.endswith("_") and not call.name.startswith("__"):
+        func = call.node.func
+        if isinstance(func, ir.Attr) and isinstance(func.value, (ir.Name, ir.Attr)):
+            run.assign(func.value, value, call.frame, call.site)
+    return value
+
+
+@function("div", "divide", "true_divide", "mul", "multiply")
+def _arithmetic_function(run: Interpreter, call: Call) -> Any:
+    op = "/" if "div" in call.name else "*"
+    if len(call.args) >= 2:
+        return run.binary(op, call.args[0], call.args[1], call.site, call.key)
+    return Unknown(call.key)
+
+
+@method("chunk", "split", "tensor_split")
+def _chunk(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    return cut(run, receiver, call, pieces=call.name != "split")
+
+
+@function("chunk", "split", "tensor_split")
+def _chunk_function(run: Interpreter, call: Call) -> Any:
+    value = call.get(0, "tensor", call.get(0, "input"))
+    if isinstance(value, Tensor):
+        rest = type(call)(call.site, call.name, call.args[1:], call.kwargs, call.node, call.key, call.frame)
+        return cut(run, value, rest, pieces=call.name != "split")
+    return run.unknown_call(call)
+
+
+def cut(run: Interpreter, value: Tensor, call: Call, pieces: bool) -> Any:
+    """A batch cut into microbatches along its rows: K of them, unless the script fixes another number.
+
+    ``pieces``: the argument is their number (``chunk``), else their size (``split``).
+    """
+    if value.form not in ("data", "mask") or value.batch < 0:
+        return [value]
+    dim = call.get(1, "dim", 0)
+    if dim not in (0, None):
+        return [dataclasses.replace(value, key=f"{value.key}[{i}]") for i in range(2)]
+    argument = call.get(0, "chunks" if pieces else "split_size")
+    total = run.rows[value.batch].integer or 8
+    number = _integer(argument)
+    if isinstance(argument, Unknown) and pieces:
+        run.learned.windows.add(argument.key)
+    if pieces and number is not None and 1 < number <= total:
+        size = -(-total // number)
+    elif not pieces and number is not None and 0 < number < total and isinstance(argument, Quantity):
+        size = number
+    else:
+        size = -(-total // 3)
+    out = []
+    for index, start in enumerate(range(0, total, size)):
+        key = f"rows {value.batch} {start}"
+        held = run.things.get(key)
+        if held is None:
+            held = run.things[key] = run.new_batch(Quantity.of(min(size, total - start), "rows"))
+        out.append(dataclasses.replace(value, batch=held, key=f"{value.key}.piece{index}#{held}"))
+    return out
+
+
+@method("unbind", "tensor_iter")
+def _unbind(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    return Stream(lambda i: _item(run, receiver, i), None, thing=receiver)
+
+
+@method("items", "values", "keys")
+def _views(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    """The entries of a batch that is a mapping."""
+    if call.name == "keys":
+        return Stream(lambda i: Unknown("key"), None, thing=receiver)
+    if call.name == "values":
+        return Stream(lambda i: _item(run, receiver, i), None, thing=receiver)
+    return Stream(lambda i: (Unknown("key"), receiver), 1, thing=receiver)
+
+
+@method("update", "append", "extend", "setdefault", "fill_", "zero_", "index_copy_", "scatter_", "normal_", "uniform_", "random_")
+def _mutate(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    return receiver
+
+
+@method("*")
+def _elementwise(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    """Any other method: element-wise, as far as weights go."""
+    inputs = [receiver, *call.values]
+    found = tensors_in(inputs)
+    if receiver.form == "data" and not any(t.graph for t in found):
+        return dataclasses.replace(receiver, key=call.key)
+    out = joined(inputs, "elements" if receiver.form in ("elements", "data", "mask") else receiver.form, call.key)
+    out.scale, out.divisions, out.basis, out.varies, out.masked = (
+        receiver.scale, receiver.divisions, receiver.basis, receiver.varies, receiver.masked,
+    )  # fmt: skip
+    out.parts = receiver.parts
+    out.mean_known = receiver.mean_known
+    return out
+
+
+@function("stack", "cat", "concat", "hstack", "vstack")
+def _stack(run: Interpreter, call: Call) -> Any:
+    values = call.get(0, "tensors")
+    if isinstance(values, (list, tuple)):
+        if any(isinstance(v, (Quantity, int)) for v in values) or all(isinstance(v, Tensor) and v.form == "scalar" for v in values):
+            return list(values)
+        found = tensors_in(list(values))
+        if found:
+            if len({t.batch for t in found}) == 1:
+                return found[0]
+            return joined(list(values), "elements", call.key)
+    if isinstance(values, Tensor):
+        return values
+    return Unknown(call.key)
+
+
+@function("tensor", "as_tensor", "from_numpy", "FloatTensor", "LongTensor", "asarray", "scalar_tensor")
+def _tensor(run: Interpreter, call: Call) -> Any:
+    value = call.get(0, "data")
+    if isinstance(value, (int, Fraction, Quantity, Tensor)):
+        return value
+    if isinstance(value, list) and value:
+        if all(isinstance(v, (int, Fraction, Quantity)) for v in value):
+            return value[0] if len(value) == 1 else value
+        if len(value) == 1 and isinstance(value[0], Tensor):
+            return value[0]
+        return list(value) if any(isinstance(v, (Quantity, Tensor)) for v in value) else Unknown(call.key)
+    return value if isinstance(value, Unknown) else Unknown(call.key)
+
+
+@function("zeros", "zeros_like", "new_zeros")
+def _zeros(run: Interpreter, call: Call) -> Any:
+    size = call.get(0, "size", ())
+    if call.name == "zeros_like":
+        return 0 if isinstance(size, (int, Quantity)) or isinstance(size, Tensor) and size.form == "scalar" else Unknown(call.key)
+    if size in ((), [], 1, (1,), [1]):
+        return 0
+    if isinstance(size, int) and not isinstance(size, bool) and 1 < size <= 4 and len(call.args) == 1:
+        return [0] * size
+    return Unknown(call.key)
+
+
+@function("where")
+def _where(run: Interpreter, call: Call) -> Any:
+    mask, one, two = call.get(0, "condition"), call.get(1, "input"), call.get(2, "other")
+    if two == -100 or one == -100:
+        run.traits.add("ignored labels")
+    if isinstance(mask, Tensor) and isinstance(one, Tensor) and one.form == "elements" and two in (0, Fraction(0)):
+        return tensors.combine(one, mask, call.key, masks=True)
+    found = tensors_in([one, two])
+    return joined(call.args[1:], "elements", call.key) if any(t.graph for t in found) else (found[0] if found else Unknown(call.key))
+
+
+@function("mean")
+def _mean_function(run: Interpreter, call: Call) -> Any:
+    value = call.get(0, "input")
+    if isinstance(value, Tensor):
+        return _mean(run, value, type(call)(call.site, "mean", call.args[1:], call.kwargs, call.node, call.key, call.frame))
+    if isinstance(value, (list, tuple)) and value and tensors_in(list(value)):
+        return run.registry.table.methods["list", "mean"](run, list(value), call)
+    return Unknown(call.key)
+
+
+@method("all_reduce", "reduce")
+def _method_reduce(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    return dataclasses.replace(receiver, local=False)
+
+
+# gradients
+
+
+def gradient_method(*names: str):
+    def register(handler):
+        for name in names:
+            TABLE.methods["gradient", name] = handler
+        return handler
+
+    return register
+
+
+@gradient_method("mul_", "div_", "mul", "div", "true_divide_")
+def _gradient_scale(run: Interpreter, receiver: Gradient, call: Call) -> Any:
+    if call.name.endswith("_"):
+        run.rescale(receiver, call.get(0, "other"), "div" in call.name, call.site)
+    return receiver
+
+
+@gradient_method("zero_")
+def _gradient_zero(run: Interpreter, receiver: Gradient, call: Call) -> Any:
+    run.emit(Kind.CLEAR, call.site, models=receiver.models, by="gradient")
+    return receiver
+
+
+@gradient_method("copy_", "add_", "sub_", "nan_to_num_", "clamp_", "index_add_", "lerp_")
+def _gradient_write(run: Interpreter, receiver: Gradient, call: Call) -> Any:
+    if call.name == "nan_to_num_":
+        return receiver
+    if call.name == "clamp_":
+        run.emit(Kind.CLIP, call.site, models=receiver.models, measures_only=False, through="gradient")
+    else:
+        run.emit(Kind.RESCALE, call.site, factor=None, models=receiver.models)
+    return receiver
+
+
+@gradient_method("*")
+def _gradient_other(run: Interpreter, receiver: Gradient, call: Call) -> Any:
+    if call.name in ("data", "detach", "clone", "view", "reshape", "flatten"):
+        return receiver
+    return Unknown(call.key)
+
+
+TABLE.methods["parameters", "*"] = lambda run, receiver, call: receiver
+TABLE.attributes["context", "*"] = lambda run, value, site: Context("plain")
+

@@ -1,0 +1,2237 @@
+"""Interprets the intermediate representation with small numbers and writes a trace.
+
+Bounded and deterministic: every loop has a cap by its role, every call a depth, every run a budget of steps.
+What ``x.step()`` means is decided here, from the abstract value of ``x``, never from its spelling alone.
+A *scouting* run walks both arms of every undecided condition once, to learn which loops carry microbatches,
+which conditions gate a step and which unknown number is K; the runs after it use what was learned.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from accumlint.contract.events import Event, Kind, Subject
+from accumlint.contract.quantity import RANKS, Quantity, quantity
+from accumlint.static import frameworks, tensors
+from accumlint.static import syntax as ir
+from accumlint.static.values import (
+    ClassValue, Closure, Context, External, Gradient, Instance, Method, Parameters, Partial, Stream, Tensor,
+    Test, Thing, Unknown, last_name,
+)  # fmt: skip
+from accumlint.static.vocabulary import Vocabulary
+
+K = 3  # microbatches of a window, unless the script fixes it
+MAX_DEPTH = 10
+EPOCHS = 2
+UPDATES = 4
+VALID_TARGETS = ((3, 2), (6, 5), (1, 4), (4, 1), (4, 6), (4, 3), (2, 3), (5, 4))  # per microbatch: rank 0, rank 1
+ROWS = 8  # rows (targets where their number is fixed) of a loader's batch
+SHIFT = 2  # label positions that the causal shift removes from a microbatch
+PERIOD = 2  # period of a test that gates no step and whose own period does not matter
+
+MISSING: Any = object()
+NUMBERS = (int, Fraction, Quantity)
+
+
+class OutOfBudget(Exception):
+    """The run used up its steps; what was recorded so far stands."""
+
+
+class Abort(Exception):
+    """The path ends in an exception that the script raises or in an exit."""
+
+
+class Relearn(Exception):
+    """Something was learned that changes earlier values: the run starts again."""
+
+
+@dataclass
+class Learned:
+    """What scouting found out about a script; it only grows."""
+
+    windows: set[str] = field(default_factory=set)  # keys of unknowns that play K
+    epochs: set[str] = field(default_factory=set)  # keys of unknowns that bound an outer loop
+    updates: set[str] = field(default_factory=set)  # keys of unknowns that bound a loop over updates
+    lengths: set[str] = field(default_factory=set)  # keys of unknowns that bound the microbatch loop
+    slices: set[str] = field(default_factory=set)  # keys of unknown slice sizes: rows / K
+    loaders: set[str] = field(default_factory=set)  # keys of unknowns that are iterated as microbatches
+    literal: int | None = None  # a K written as a number
+    roles: dict[int, str] = field(default_factory=dict)  # loop site -> micro, window, update, outer, plain
+    effects: dict[int, frozenset[str]] = field(default_factory=dict)  # If site -> kinds of event below it
+    loop_effects: dict[int, frozenset[str]] = field(default_factory=dict)
+    covered: set[ir.Function] = field(default_factory=set)
+    own_loop: bool = False  # a backward was seen inside a loop
+    outer_loop: bool = False  # and that loop inside another
+
+    def size(self) -> int:
+        return (
+            len(self.windows) + len(self.epochs) + len(self.updates) + len(self.lengths) + len(self.slices)
+            + len(self.loaders) + (self.literal is not None) + len(self.roles)
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Call:
+    """An evaluated call: what handlers of frameworks get to see."""
+
+    site: int
+    name: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    node: ir.Call
+    key: str
+    frame: Any
+
+    def get(self, position: int, keyword: str, default: Any = None) -> Any:
+        """The argument at that position or with that keyword."""
+        if keyword in self.kwargs:
+            return self.kwargs[keyword]
+        return self.args[position] if 0 <= position < len(self.args) else default
+
+    @property
+    def values(self) -> list[Any]:
+        return [*self.args, *self.kwargs.values()]
+
+
+class Frame:
+    """Local names of a function call, a module or a class body."""
+
+    __slots__ = ("names", "parent", "outer", "function", "module", "yields")
+
+    def __init__(self, parent: Frame | None = None, function: ir.Function | None = None, module: ir.Module | None = None):
+        self.names: dict[str, Any] = {}
+        self.parent = parent
+        self.outer = function.outer_names if function is not None else frozenset()
+        self.function = function
+        self.module = module if module is not None else (parent.module if parent is not None else None)
+        self.yields: list[Any] | None = None
+
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "**": operator.pow, "&": operator.and_, "|": operator.or_, "^": operator.xor,
+    "<<": operator.lshift, ">>": operator.rshift,
+}  # fmt: skip
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_MIRROR = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+
+
+class Interpreter:
+    """One run over one script. Make a new one for every path."""
+
+    def __init__(
+        self,
+        module: ir.Module,
+        vocabulary: Vocabulary,
+        learned: Learned,
+        *,
+        scouting: bool = False,
+        polarity: bool = True,
+        decisions: dict[str, Any] | None = None,
+        length: int = 8,
+        budget: int = 60_000,
+        receivers: dict[str, frozenset[str]] | None = None,
+    ) -> None:
+        self.module = module
+        self.vocabulary = vocabulary
+        self.learned = learned
+        self.scouting = scouting
+        self.polarity = polarity
+        self.assigned: dict[str, Any] = dict(decisions or {})
+        self.decided: list[tuple[str, Any, bool]] = []  # key, value, may be disturbed for one microbatch only
+        self.length = length
+        self.budget = budget
+        self.receivers = receivers or {}
+        self.events: list[Event] = []
+        self.subjects: dict[int, Subject] = {}
+        self.things: dict[str, Any] = {}  # one object per unresolved access path
+        self.numbers = 0
+        self.batches = 0
+        self.batch_of: dict[int, int] = {}
+        self.rows: dict[int, Quantity] = {}
+        self.counts: dict[tuple[int, str], Quantity] = {}
+        self.microbatch = -1
+        self.epoch = 0
+        self.gates: list[int] = []
+        self.rank_gates = 0
+        self.loops: list[int] = []
+        self.loop_roles: list[str] = []
+        self.stack: list[int] = []
+        self.functions: list[ir.Function] = []
+        self.no_sync = 0
+        self.no_grad = 0
+        self.sync_flags: dict[int, Any] = {}
+        self.sync_site = -1  # where communication was last switched
+        self.distributed = False
+        self.window_names: dict[str, int] = {}  # spelling of K -> site where it was first read
+        self.window_in_gate = False
+        self.assumptions: set[str] = set()
+        self.gaps: dict[str, int] = {}
+        self.traits: set[str] = set()
+        self.loader_depth: list[tuple[int, int | None]] = []  # (index, length) of the loaders being iterated
+        self.disturbed: tuple[int, int, bool] | None = None
+        self.globals: dict[str, Frame] = {}
+        self.scout_stack: list[tuple[str, int, set[str]]] = []  # (kind, site, effects below)
+        self.scouted: dict[tuple[int, int], set[str]] = {}
+        self.depth_limit = False
+        self.resumed: dict[str, str] = {}
+        self.registry = frameworks.registry()
+        self._eval = {
+            ir.Const: self._const, ir.Name: self._name, ir.Attr: self._attr, ir.Call: self._call,
+            ir.Binary: self._binary, ir.Logic: self._logic, ir.Compare: self._compare, ir.Unary: self._unary,
+            ir.Choice: self._choice, ir.Subscript: self._subscript, ir.Slice: self._slice,
+            ir.Sequence: self._sequence, ir.Starred: lambda n, f: self.eval(n.value, f), ir.Mapping: self._mapping,
+            ir.Lambda: lambda n, f: Closure(n.function, f), ir.Comprehension: self._comprehension,
+            ir.Walrus: self._walrus, ir.Text: self._text, ir.Yield: self._yield,
+            ir.Await: lambda n, f: self.eval(n.value, f),
+        }  # fmt: skip
+        self._exec = {
+            ir.Assign: self._assign, ir.Augment: self._augment, ir.Evaluate: self._evaluate, ir.If: self._if,
+            ir.For: self._for, ir.While: self._while, ir.With: self._with, ir.Try: self._try,
+            ir.Jump: self._jump, ir.Import: self._import, ir.Assertion: self._assertion, ir.Delete: self._nothing,
+            ir.Match: self._match, ir.Define: self._define, ir.DefineClass: self._define_class,
+        }  # fmt: skip
+        self._keys: dict[int, str] = {}
+
+    # what happened
+
+    def emit(self, kind: Kind, site: int, subject: int = -1, **details: Any) -> Event:
+        """Record one event at this moment."""
+        event = Event(
+            kind, site, self.microbatch, self.epoch, subject, tuple(self.gates), tuple(self.loops),
+            tuple(self.stack), details,
+        )  # fmt: skip
+        if self.rank_gates:
+            event.details["rank_gated"] = True
+        self.events.append(event)
+        if self.scouting:
+            for _, _, effects in self.scout_stack:
+                effects.add(kind.value)
+        return event
+
+    def gap(self, reason: str, site: int) -> None:
+        """Something could not be followed."""
+        self.gaps.setdefault(reason, site)
+
+    def key(self, node: ir.Expr) -> str:
+        """The canonical text of an expression (remembered)."""
+        found = self._keys.get(id(node))
+        if found is None:
+            found = ir.render(node)
+            if len(found) > 160:
+                found = found[:157] + "..."
+            self._keys[id(node)] = found
+        return found
+
+    def number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    def spend(self, amount: int = 1) -> None:
+        self.budget -= amount
+        if self.budget < 0:
+            raise OutOfBudget
+
+    # data
+
+    def new_batch(self, rows: Quantity | None = None) -> int:
+        """A fresh microbatch of data; its valid targets follow the fixed list of the design."""
+        number = self.batches
+        self.batches += 1
+        valid = VALID_TARGETS[number % len(VALID_TARGETS)]
+        self.rows[number] = rows if rows is not None else Quantity.of(ROWS, "rows")
+        self.counts[number, "valid"] = Quantity.per_rank(valid, "count")
+        self.counts[number, "unshifted"] = Quantity.per_rank(tuple(v + SHIFT for v in valid), "count", "unshifted")
+        self.counts[number, "fixed"] = self.rows[number]
+        self.batch_of[self.microbatch] = number
+        return number
+
+    def current_batch(self) -> int:
+        """The data of this microbatch where nothing shows which data is used."""
+        found = self.batch_of.get(self.microbatch)
+        return found if found is not None else self.new_batch()
+
+    def count(self, batch: int, basis: str) -> Quantity:
+        """Number of targets of a microbatch under a basis (per rank)."""
+        if batch < 0:
+            return Quantity.of(ROWS, "rows")
+        return self.counts[batch, basis]
+
+    def batch_data(self, key: str = "batch", rows: Quantity | None = None) -> Tensor:
+        number = self.new_batch(rows)
+        return Tensor("data", f"{key}#{number}", number)
+
+    def thing(self, kind: str, name: str, site: int, **state: Any) -> Thing:
+        """A new object of a kind."""
+        made = Thing(kind, name, self.number(), site, state=dict(state))
+        self.subjects[made.number] = Subject(made.number, kind, name, site)
+        return made
+
+    def known_as(self, value: Unknown, kind: str, site: int) -> Thing:
+        """The one object behind an unresolved access path, now that its kind is clear."""
+        found = self.things.get(value.key)
+        if isinstance(found, Thing):
+            return found
+        made = self.thing(kind, value.last, site)
+        made.guessed = True
+        if kind in ("model", "data_parallel", "sharded"):
+            made.models = frozenset({made.number})
+        self.things[value.key] = made
+        return made
+
+    # decisions
+
+    def decide(self, key: str, default: Any, disturbable: bool = False) -> Any:
+        """The value of an atom on this path: assigned, or the default; remembered for later flips."""
+        if key not in self.assigned:
+            self.assigned[key] = default
+            self.decided.append((key, default, disturbable))
+        elif not any(seen == key for seen, _, _ in self.decided):
+            self.decided.append((key, self.assigned[key], disturbable))
+        return self.assigned[key]
+
+    def truth(self, value: Any, default: bool | None = None) -> bool:
+        """The truth of a value on this path."""
+        kind = type(value)
+        if kind is bool:
+            return value
+        if kind is Test:
+            return self._truth_of_test(value, default)
+        if kind is Unknown:
+            if self.assigned.get(f"{value.key} is None") is True:
+                return False
+            if value.batch >= 0:
+                return self._momentary(value.key, value.batch, self.polarity if default is None else default, value.local)
+            return bool(self.decide(value.key, self._default_of(value) if default is None else default))
+        if kind is Quantity:
+            if value.known:
+                return value.ranks[0] != 0
+            return bool(self.decide(str(value), True))
+        if kind is Tensor:
+            return self._momentary(value.key, value.batch, True if default is None else default, value.local)
+        if kind is Thing and value.maybe_none:
+            return not self.decide(value.maybe_none, False)
+        if kind in (list, tuple, dict, str, int, Fraction):
+            return bool(value)
+        return value is not None and value is not ...
+
+    def _default_of(self, value: Unknown) -> bool:
+        # a thing that trains is there unless the script says otherwise
+        if self.vocabulary.kind_of_name(value.last):
+            return True
+        return self.polarity
+
+    def _momentary(self, key: str, batch: int, default: bool, local: bool) -> bool:
+        """A condition that the data of one microbatch decides: on a flipped path it differs at one microbatch only."""
+        stem = "~" + key.split("#")[0] + "".join(key.split("#")[1:]).lstrip("0123456789")
+        at = self.decide(stem, None, True)
+        if at is not None and self.microbatch == at:
+            if self.disturbed is None:
+                self.disturbed = (self.gates[-1] if self.gates else -1, self.microbatch, local)
+            return not default
+        return default
+
+    def _truth_of_test(self, test: Test, default: bool | None) -> bool:
+        op, parts = test.op, test.parts
+        if op == "known":
+            return parts[0]
+        if op == "not":
+            return not self.truth(parts[0], None if default is None else not default)
+        if op == "and":
+            return all([self.truth(part, default) for part in parts])
+        if op == "or":
+            return any([self.truth(part, default) for part in parts])
+        if op == "none":
+            subject = parts[0]
+            if self.assigned.get(subject) is True:
+                return False
+            fallback = False if default is None else default
+            return bool(self.decide(f"{subject} is None", self.assigned.get(subject) is False or fallback))
+        if op == "equal":
+            subject, constant = parts
+            for key, value in self.assigned.items():
+                if value is True and key.startswith(f"{subject} == ") and key != f"{subject} == {constant!r}":
+                    return False
+            # a mode that is compared with a word is taken to be that word on the path where flags are on
+            fallback = self.polarity and isinstance(constant, str) if default is None else default
+            return bool(self.decide(f"{subject} == {constant!r}", fallback))
+        if op == "far":
+            return parts[0]
+        if test.batch >= 0:
+            return self._momentary(test.key, test.batch, self.polarity if default is None else default, test.local)
+        return bool(self.decide(test.key, self.polarity if default is None else default))
+
+    # running
+
+    def run_module(self) -> None:
+        """Execute the module as a script."""
+        frame = self.module_frame(self.module)
+        self.block(self.module.body, frame)
+
+    def module_frame(self, module: ir.Module) -> Frame:
+        frame = self.globals.get(module.path)
+        if frame is None:
+            frame = Frame(module=module)
+            frame.names["__name__"] = "__main__" if module is self.module else module.name
+            frame.names["__file__"] = module.path
+            self.globals[module.path] = frame
+        return frame
+
+    def prepare_module(self, module: ir.Module) -> Frame:
+        """Definitions, imports and constants of a module, without running what it does at top level."""
+        frame = self.module_frame(module)
+        if "__prepared__" in frame.names:
+            return frame
+        frame.names["__prepared__"] = True
+        for statement in module.body:
+            try:
+                if isinstance(statement, (ir.Define, ir.DefineClass, ir.Import)):
+                    self.execute(statement, frame)
+                elif isinstance(statement, ir.Assign) and not _may_run(statement.value):
+                    self.execute(statement, frame)
+                elif isinstance(statement, ir.Try):
+                    for inner in statement.body:
+                        if isinstance(inner, (ir.Define, ir.DefineClass, ir.Import)):
+                            self.execute(inner, frame)
+            except (Abort, Relearn):
+                raise
+        return frame
+
+    def block(self, body: list[ir.Stmt], frame: Frame) -> Any:
+        """Run statements; returns None, "break", "continue" or ("return", value)."""
+        for statement in body:
+            outcome = self.execute(statement, frame)
+            if outcome is not None:
+                return outcome
+        return None
+
+    def execute(self, statement: ir.Stmt, frame: Frame) -> Any:
+        self.budget -= 1
+        if self.budget < 0:
+            raise OutOfBudget
+        return self._exec[type(statement)](statement, frame)
+
+    def eval(self, node: ir.Expr, frame: Frame) -> Any:
+        return self._eval[type(node)](node, frame)
+
+    # statements
+
+    def _nothing(self, statement: ir.Stmt, frame: Frame) -> None:
+        return None
+
+    def _evaluate(self, statement: ir.Evaluate, frame: Frame) -> None:
+        self.eval(statement.value, frame)
+
+    def _assign(self, statement: ir.Assign, frame: Frame) -> None:
+        value = self.eval(statement.value, frame)
+        for target in statement.targets:
+            self.assign(target, value, frame, statement.site)
+
+    def _augment(self, statement: ir.Augment, frame: Frame) -> None:
+        target = statement.target
+        current = self.eval(target, frame)
+        change = self.eval(statement.value, frame)
+        if isinstance(current, Gradient):
+            self.rescale(current, change if statement.op in ("/", "*") else None, statement.op == "/", statement.site)
+            return
+        key = self.key(target)
+        value = self.binary(statement.op, current, change, statement.site, f"{key} {statement.op} {self.key(statement.value)}")
+        # a running total is still known by the name of its variable
+        if statement.op in ("+", "-") and isinstance(change, int) and not isinstance(change, bool):
+            if isinstance(value, (int, Quantity)) or isinstance(current, Unknown):
+                if isinstance(value, Unknown) or (isinstance(value, Quantity) and not value.known):
+                    value = self._counter_start(current, key, change)
+                value = quantity(value).tagged(f"counter:{key}") if isinstance(value, (int, Quantity)) else value
+                if isinstance(value, Quantity):
+                    self.emit(Kind.COUNT, statement.site, name=key, value=value.integer, by=change)
+        elif isinstance(current, list) and isinstance(change, (list, tuple)):
+            current.extend(change)
+            value = current
+        self.assign(target, value, frame, statement.site)
+
+    def _counter_start(self, current: Any, key: str, change: int) -> Quantity:
+        """A counter whose start is not shown: taken to start at zero, and said so."""
+        tags = tuple(getattr(current, "tags", ()))
+        self.assumptions.add(f"`{key}` starts at 0")
+        return Quantity.of(change, *tags)
+
+    def rescale(self, gradient: Gradient, factor: Any, divide: bool, site: int) -> None:
+        """``p.grad`` multiplied or divided by a number (once per loop over parameters)."""
+        number = self.numeric(factor) if factor is not None else None
+        if number is not None and divide:
+            try:
+                number = Quantity.of(1) / number
+            except ZeroDivisionError:
+                number = None
+        self.emit(Kind.RESCALE, site, factor=number, models=gradient.models)
+
+    def _if(self, statement: ir.If, frame: Frame) -> Any:
+        value = self.eval(statement.test, frame)
+        if self.scouting and not _settled(value):
+            return self._scout_if(statement, frame, value)
+        body_ends, else_ends = _ends(statement.body), _ends(statement.orelse)
+        default: bool | None = None
+        if not _settled(value):
+            if body_ends == "raise" and else_ends != "raise":
+                default = False
+            elif else_ends == "raise" and statement.orelse:
+                default = True
+            elif body_ends and not statement.orelse:
+                default = False  # early exits are the exception
+        rank_test = isinstance(value, (Test, Unknown)) and "rank" in value.tags
+        if rank_test:
+            chosen = True
+        else:
+            chosen = self.truth(value, default)
+        tags = getattr(value, "tags", frozenset())
+        if chosen and "period" in tags and not self.learned.effects.get(statement.site, frozenset()) & {"step", "backward"}:
+            counters = tuple(sorted(tag for tag in tags if tag.startswith(("counter:", "index:"))))
+            self.emit(
+                Kind.PERIODIC, statement.site, counters=counters, effect=self._effect(statement.body),
+                value=next((tag[6:] for tag in tags if tag.startswith("value:")), ""),
+            )  # fmt: skip
+        body = statement.body if chosen else statement.orelse
+        if not body:
+            return None
+        self.gates.append(statement.site)
+        self.rank_gates += rank_test
+        try:
+            return self.block(body, frame)
+        finally:
+            self.gates.pop()
+            self.rank_gates -= rank_test
+
+    def _effect(self, body: list[ir.Stmt]) -> str:
+        """What a body is for, by the names it calls: evaluate, checkpoint, log or other."""
+        names: set[str] = set()
+        for statement in _walk_statements(body):
+            for node in _calls_of(statement):
+                names.add(node)
+        found = [group for group in ("evaluate", "checkpoint") if any(self.vocabulary.matches(group, n) for n in names)]
+        if found:
+            return found[0]
+        if "save" in names or "save_pretrained" in names or "save_state" in names:
+            return "checkpoint"
+        if all(self.vocabulary.matches("log", name) or name in _HARMLESS for name in names):
+            return "log"
+        return "other"
+
+    def _scout_if(self, statement: ir.If, frame: Frame, value: Any) -> Any:
+        """Both arms, one after the other, so that all events below the condition are seen."""
+        effects: set[str] = set()
+        outcomes = []
+        for body in (statement.body, statement.orelse):
+            self.scout_stack.append(("if", statement.site, effects))
+            self.gates.append(statement.site)
+            before = {name: held for name, held in frame.names.items()}
+            try:
+                outcomes.append(self.block(body, frame) if body else None)
+            except Abort:
+                outcomes.append("abort")
+            finally:
+                self.gates.pop()
+                self.scout_stack.pop()
+            if body is statement.body and statement.orelse:
+                # the second arm must not lose what the first one made: keep the richer value of each name
+                after = frame.names
+                for name, held in before.items():
+                    if isinstance(after.get(name), (Unknown, type(None))) and not isinstance(held, (Unknown, type(None))):
+                        after[name] = held
+        known = self.learned.effects.get(statement.site, frozenset())
+        self.learned.effects[statement.site] = known | frozenset(effects)
+        for _, _, outer in self.scout_stack:
+            outer |= effects
+        if effects & {"step", "clear", "scaler"}:
+            self._learn_window(value)
+        returned = [o for o in outcomes if isinstance(o, tuple)]
+        if len(returned) == 2 and statement.orelse:
+            first, second = returned
+            return first if not isinstance(first[1], Unknown) and first[1] is not None else second
+        return None
+
+    def _learn_window(self, value: Any) -> None:
+        """A condition gates a step: the number it counts to is K."""
+        if not isinstance(value, Test):
+            return
+        if value.op in ("not", "and", "or"):
+            for part in value.parts:
+                self._learn_window(part)
+        elif value.op == "modulo":
+            period = value.parts[1]
+            if isinstance(period, Unknown):
+                if period.batch < 0 and not self.vocabulary.is_world(period.last):
+                    self.learned.windows.add(period.key)
+            elif isinstance(period, Quantity) and "K" in period.tags:
+                self.window_in_gate = True
+            elif isinstance(period, int) and 1 < period <= 4096 and self.learned.literal is None:
+                self.learned.literal = period
+
+    def _for(self, statement: ir.For, frame: Frame) -> Any:
+        source = self.eval(statement.iterable, frame)
+        stream = self.stream(source, statement.iterable)
+        return self._loop(statement, frame, stream, None)
+
+    def _while(self, statement: ir.While, frame: Frame) -> Any:
+        return self._loop(statement, frame, None, statement.test)
+
+    def _loop(self, statement: Any, frame: Frame, stream: Stream | None, test: ir.Expr | None) -> Any:
+        site = statement.site
+        if self.scouting:
+            return self._scout_loop(statement, frame, stream, test)
+        role = self.learned.roles.get(site, "plain")
+        if role == "plain" and frame.yields is not None:
+            role = "generator"
+        if stream is not None and stream.literal and role in ("micro", "window") and not stream.loader:
+            # a loop over known elements (optimizers, losses) is no microbatch loop unless they are microbatches
+            if stream.length and _is_object(stream.item(0)):
+                role = "plain"
+        count, whole, infinite = self._iterations(stream, role, site)
+        carrying = role in ("micro", "window")
+        if carrying:
+            self.emit(Kind.LOOP, site, phase="enter", role=role)
+        self.loops.append(site)
+        self.loop_roles.append(role)
+        broke = False
+        outcome = None
+        index = 0
+        try:
+            while index < count:
+                self.spend()
+                if test is not None:
+                    value = self.eval(test, frame)
+                    if role in ("plain", "generator") and not _settled(value):
+                        going = index == 0
+                    else:
+                        going = self.truth(value, True)
+                    if not going:
+                        whole = True
+                        break
+                else:
+                    assert stream is not None
+                    item = stream.item(stream.position + index if stream.loader and stream.position else index)
+                    if stream.loader:
+                        self.loader_depth.append((index, None if stream.infinite else stream.length))
+                    self.assign(statement.target, item, frame, site)
+                index += 1
+                if carrying:
+                    self.microbatch += 1
+                    self.emit(Kind.MICROBATCH, site)
+                elif role == "outer":
+                    self.epoch += 1
+                    self.emit(Kind.EPOCH, site)
+                try:
+                    result = self.block(statement.body, frame)
+                finally:
+                    if stream is not None and stream.loader:
+                        self.loader_depth.pop()
+                if result == "continue" or result is None:
+                    continue
+                if result == "break":
+                    broke = True
+                    break
+                outcome = result
+                break
+        finally:
+            self.loops.pop()
+            self.loop_roles.pop()
+        if carrying:
+            self.emit(
+                Kind.LOOP, site, phase="exit", role=role, whole=whole and not infinite, infinite=infinite, broke=broke,
+                ended=outcome is not None, known_length=bool(stream is not None and stream.length is not None and not stream.infinite),
+            )  # fmt: skip
+        if outcome is not None:
+            return outcome
+        if not broke and statement.orelse:
+            return self.block(statement.orelse, frame)
+        return None
+
+    def _iterations(self, stream: Stream | None, role: str, site: int) -> tuple[int, bool, bool]:
+        """How often a loop runs here: (iterations, the iterable ends by itself, it never ends)."""
+        if stream is None:
+            caps = {
+                "micro": 2 * self.length + 2, "window": 2 * self.length, "update": UPDATES, "outer": EPOCHS,
+                "generator": 4 * self.length,
+            }  # fmt: skip
+            return caps.get(role, 2), False, role in ("micro", "window")
+        if stream.infinite:
+            caps = {"micro": 2 * self.length + 2, "window": K, "update": UPDATES, "outer": EPOCHS}
+            return caps.get(role, 1), False, True
+        length = stream.length
+        if role == "generator":
+            return (self.length if length is None else min(length, 2 * self.length)), True, False
+        if stream.literal and length is not None:
+            return min(length, 24), length <= 24, False
+        if role == "micro":
+            if length is None:
+                if stream.bound:
+                    self.learned.lengths.add(stream.bound)
+                    raise Relearn
+                return self.length, True, False
+            return min(length, 2 * self.length), length <= 2 * self.length, False
+        if role == "window":
+            if length is None:
+                return K, True, False
+            return min(length, 64), True, False
+        if role == "update":
+            return (UPDATES if length is None else min(length, UPDATES)), length is not None and length <= UPDATES, False
+        if role == "outer":
+            return (EPOCHS if length is None else min(length, EPOCHS)), length is None or length <= EPOCHS, False
+        return (1 if length is None else min(length, 4)), True, False
+
+    def _scout_loop(self, statement: Any, frame: Frame, stream: Stream | None, test: ir.Expr | None) -> Any:
+        site = statement.site
+        effects: set[str] = set()
+        if test is not None:
+            self.eval(test, frame)
+        self.scout_stack.append(("for", site, effects))
+        self.loops.append(site)
+        outcome = None
+        try:
+            # a list of known elements is walked whole: its objects may differ
+            rounds = min(stream.length or 1, 4) if stream is not None and stream.literal else 1
+            for index in range(rounds):
+                if stream is not None:
+                    self.assign(statement.target, stream.item(index), frame, site)
+                outcome = self.block(statement.body, frame)
+        finally:
+            self.scout_stack.pop()
+            self.loops.pop()
+        for _, _, outer in self.scout_stack:
+            outer |= effects
+        self.learned.loop_effects[site] = self.learned.loop_effects.get(site, frozenset()) | frozenset(effects)
+        carrying = "backward" in effects
+        if carrying:
+            effects.add("carrying")
+            self._scout_role(site, stream, effects)
+            for _, _, outer in self.scout_stack:
+                outer.add("carrying loop")
+                outer.add("carrying")
+        if isinstance(outcome, tuple):
+            return outcome
+        return self.block(statement.orelse, frame) if statement.orelse else None
+
+    def _scout_role(self, site: int, stream: Stream | None, effects: set[str]) -> None:
+        """The role of a loop, from what happens inside it, and what that teaches about its bound."""
+        literal = stream is not None and stream.literal and not stream.loader and stream.length
+        if literal and _is_object(stream.item(0)):
+            self.learned.roles[site] = "plain"
+            return
+        if "carrying loop" not in effects:
+            role = "micro" if "step" in effects else "window"
+        elif "windowed" in effects and "step" in effects and "stepping loop" not in effects:
+            role = "update"
+        else:
+            role = "outer"
+        if role == "window":
+            for _, _, outer in self.scout_stack:
+                outer.add("windowed")
+        elif role in ("micro", "update"):
+            for _, _, outer in self.scout_stack:
+                outer.add("stepping loop")
+        self.learned.roles[site] = role
+        self.learned.own_loop = True
+        if role in ("outer", "update"):
+            self.learned.outer_loop = True
+        bound = stream.bound if stream is not None else ""
+        if bound:
+            group = {"window": self.learned.windows, "outer": self.learned.epochs, "update": self.learned.updates}.get(role)
+            if group is not None:
+                group.add(bound)
+        if role == "window" and stream is not None and stream.length is not None and not stream.loader and bound == "":
+            if isinstance(stream.thing, int) and 1 < stream.thing <= 4096 and self.learned.literal is None:
+                self.learned.literal = stream.thing
+
+    def _with(self, statement: ir.With, frame: Frame) -> Any:
+        entered: list[Any] = []
+        try:
+            for item, target in statement.items:
+                value = self.eval(item, frame)
+                bound = self.enter(value, statement.site, entered)
+                if target is not None:
+                    self.assign(target, bound, frame, statement.site)
+            return self.block(statement.body, frame)
+        finally:
+            self.leave(entered)
+
+    def enter(self, value: Any, site: int, entered: list[Any]) -> Any:
+        """Enter a context manager; what must be undone goes into ``entered``. Returns what ``as`` binds."""
+        if isinstance(value, Method):
+            value = Context("plain", site=site)
+        if isinstance(value, Instance):
+            method = self.method_of(value, "__enter__")
+            if method is not None:
+                result = self.call_closure(method, [], {}, site)
+                entered.append(("instance", value))
+                return result
+            return value
+        if not isinstance(value, Context):
+            return value
+        if value.kind == "no_sync":
+            self.no_sync += 1
+            self.sync_site = site
+            self.traits.add("no_sync")
+            entered.append(("no_sync", None))
+        elif value.kind == "no_grad":
+            self.no_grad += 1
+            entered.append(("no_grad", None))
+        elif value.kind == "several":
+            for inner in value.data:
+                self.enter(inner, site, entered)
+        elif value.kind == "stack":
+            entered.append(("stack", value))
+            return value
+        elif value.kind == "generated":
+            closure, args, kwargs = value.data
+            return self._enter_generated(closure, args, kwargs, entered, site)
+        elif value.kind == "handler":
+            # a framework's own context: (enter, leave)
+            result = value.data[0](self, site)
+            entered.append(("handler", value.data[1]))
+            return result
+        elif value.kind == "value":
+            return value.data
+        return value
+
+    def leave(self, entered: list[Any]) -> None:
+        for kind, data in reversed(entered):
+            if kind == "no_sync":
+                self.no_sync -= 1
+            elif kind == "no_grad":
+                self.no_grad -= 1
+            elif kind == "stack":
+                inner = data.data or []
+                data.data = []
+                self.leave(inner)
+            elif kind == "handler" and data is not None:
+                data(self)
+            elif kind == "instance":
+                method = self.method_of(data, "__exit__")
+                if method is not None:
+                    self.call_closure(method, [None, None, None], {}, method.function.site)
+            elif kind == "final":
+                self.block(*data)
+        entered.clear()
+
+    def _enter_generated(self, closure: Closure, args: list[Any], kwargs: dict[str, Any], entered: list[Any], site: int) -> Any:
+        """A ``@contextmanager`` function: run its body up to the yield, keep what is entered around it."""
+        frame = self.bind(closure, args, kwargs)
+        result: list[Any] = [None]
+        self._until_yield(closure.function.body, frame, entered, site, result)
+        return result[0]
+
+    def _until_yield(self, body: list[ir.Stmt], frame: Frame, entered: list[Any], site: int, result: list[Any]) -> bool:
+        for position, statement in enumerate(body):
+            self.spend()
+            if _yield_of(statement) is not None:
+                inner = _yield_of(statement)
+                result[0] = self.eval(inner.value, frame) if inner.value is not None else None
+                rest = body[position + 1 :]
+                if rest:
+                    entered.append(("final", (rest, frame)))
+                return True
+            if isinstance(statement, ir.If):
+                arm = statement.body if self.truth(self.eval(statement.test, frame)) else statement.orelse
+                if self._until_yield(arm, frame, entered, site, result):
+                    return True
+            elif isinstance(statement, ir.With):
+                inner_entered: list[Any] = []
+                for item, target in statement.items:
+                    bound = self.enter(self.eval(item, frame), site, inner_entered)
+                    if target is not None:
+                        self.assign(target, bound, frame, statement.site)
+                if self._until_yield(statement.body, frame, inner_entered, site, result):
+                    entered.extend(inner_entered)
+                    return True
+                self.leave(inner_entered)
+            elif isinstance(statement, ir.Try):
+                if statement.final:
+                    entered.append(("final", (statement.final, frame)))
+                if self._until_yield(statement.body, frame, entered, site, result):
+                    return True
+                if statement.final:
+                    entered.pop()
+            elif self.execute(statement, frame) is not None:
+                return True
+        return False
+
+    def _try(self, statement: ir.Try, frame: Frame) -> Any:
+        outcome = self.block(statement.body, frame)
+        if self.scouting:
+            for handler in statement.handlers:
+                try:
+                    self.block(handler.body, frame)
+                except Abort:
+                    pass
+        if outcome is None and statement.orelse:
+            outcome = self.block(statement.orelse, frame)
+        if statement.final:
+            final = self.block(statement.final, frame)
+            outcome = final if final is not None else outcome
+        return outcome
+
+    def _jump(self, statement: ir.Jump, frame: Frame) -> Any:
+        if statement.kind == "return":
+            return ("return", self.eval(statement.value, frame) if statement.value is not None else None)
+        if statement.kind == "raise":
+            raise Abort
+        return statement.kind
+
+    def _import(self, statement: ir.Import, frame: Frame) -> None:
+        for local, origin in statement.names:
+            if frame.module is not None and frame.module.resolve is not None:
+                found = self._import_local(origin, local, frame)
+                if found is not MISSING:
+                    if local != "*":
+                        frame.names[local] = found
+                    continue
+            if local != "*":
+                frame.names[local] = External(origin)
+
+    def _import_local(self, origin: str, local: str, frame: Frame) -> Any:
+        """A name imported from a file of the checked tree, or MISSING."""
+        assert frame.module is not None
+        whole = frame.module.resolve(frame.module, origin)
+        if whole is not None and local != "*":
+            self.prepare_module(whole)
+            return ("module", whole)
+        head, _, tail = origin.rpartition(".")
+        if origin.startswith(".") and not head.strip("."):
+            head, tail = origin[: len(origin) - len(origin.lstrip("."))], origin.lstrip(".")
+        target = frame.module.resolve(frame.module, head if local != "*" else origin) if (head or local == "*") else None
+        if target is None or target is self.module:
+            return MISSING
+        names = self.prepare_module(target).names
+        if local == "*":
+            for name, value in names.items():
+                if not name.startswith("_"):
+                    frame.names.setdefault(name, value)
+            return None
+        return names.get(tail, MISSING)
+
+    def _assertion(self, statement: ir.Assertion, frame: Frame) -> None:
+        value = self.eval(statement.test, frame)
+        self.registry.assertion(self, statement.test, value, frame)
+
+    def _match(self, statement: ir.Match, frame: Frame) -> Any:
+        self.eval(statement.subject, frame)
+        if not statement.cases:
+            return None
+        key = f"match {self.key(statement.subject)}"
+        chosen = self.decide(key, 0)
+        if self.scouting:
+            for body in statement.cases:
+                self.block(body, frame)
+            return None
+        index = chosen if isinstance(chosen, int) and 0 <= chosen < len(statement.cases) else 0
+        return self.block(statement.cases[index], frame)
+
+    def _define(self, statement: ir.Define, frame: Frame) -> None:
+        function = statement.function
+        names = function.decorator_names
+        value: Any = Closure(function, frame)
+        if "property" in names or "cached_property" in names:
+            value = value
+        frame.names[function.name] = value
+
+    def _define_class(self, statement: ir.DefineClass, frame: Frame) -> None:
+        frame.names[statement.cls.name] = ClassValue(statement.cls, frame)
+
+    # names and places
+
+    def lookup(self, name: str, frame: Frame) -> Any:
+        scope: Frame | None = frame
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.parent
+        return MISSING
+
+    def _name(self, node: ir.Name, frame: Frame) -> Any:
+        value = self.lookup(node.id, frame)
+        if value is not MISSING:
+            return value
+        module = frame.module
+        if module is not None:
+            top = self.module_frame(module)
+            if node.id in top.names:
+                return top.names[node.id]
+            if node.id in module.classes:
+                return ClassValue(module.classes[node.id], top)
+            for function in module.functions:
+                if function.name == node.id and function.owner is None and "." not in function.qualname:
+                    return Closure(function, top)
+        return self.unknown(node.id, node.site)
+
+    def unknown(self, key: str, site: int, **fields: Any) -> Any:
+        """An unresolved access path: a learned or conventional number, a known object, or an unknown."""
+        found = self.things.get(key)
+        if found is not None:
+            return found
+        name = last_name(key)
+        if key in self.learned.windows or self.vocabulary.is_window(name):
+            self.window_names.setdefault(key, site)
+            return Quantity.of(K, "K")
+        if key in self.learned.epochs or (self.vocabulary.named("epochs", name)):
+            return Quantity.of(EPOCHS, "epochs")
+        if key in self.learned.updates:
+            return Quantity.of(UPDATES, "updates")
+        if key in self.learned.lengths:
+            return Quantity.of(self.length, "len")
+        if self.vocabulary.is_world(name):
+            return Quantity.of(RANKS, "world")
+        if name in ("rank", "local_rank", "global_rank", "is_main_process", "is_local_main_process", "is_master", "master_process"):
+            fields.setdefault("tags", frozenset({"rank"}))
+        return Unknown(key, **fields)
+
+    def assign(self, target: ir.Expr, value: Any, frame: Frame, site: int) -> None:
+        kind = type(target)
+        if kind is ir.Name:
+            value = self.named(target.id, value, target.site)
+            if target.id in frame.outer:
+                scope = frame.parent
+                while scope is not None:
+                    if target.id in scope.names:
+                        scope.names[target.id] = value
+                        return
+                    scope = scope.parent
+                if frame.module is not None:
+                    self.module_frame(frame.module).names[target.id] = value
+                return
+            frame.names[target.id] = value
+        elif kind is ir.Attr:
+            owner = self.eval(target.value, frame)
+            self.set_attribute(owner, target.name, self.named(target.name, value, target.site), target, frame)
+        elif kind is ir.Sequence:
+            self._unpack(target.items, value, frame, site)
+        elif kind is ir.Starred:
+            self.assign(target.value, value, frame, site)
+        elif kind is ir.Subscript:
+            owner = self.eval(target.value, frame)
+            index = self.eval(target.index, frame)
+            if isinstance(index, Quantity) and index.integer is not None:
+                index = index.integer
+            if isinstance(owner, dict) and isinstance(index, (str, int)):
+                owner[index] = value
+            elif isinstance(owner, list) and isinstance(index, int) and -len(owner) <= index < len(owner):
+                owner[index] = value
+            elif isinstance(owner, Unknown) and isinstance(index, (str, int)):
+                self.things[f"{owner.key}[{index!r}]"] = value
+            elif isinstance(owner, Tensor) and owner.form == "data" and isinstance(index, (str, Tensor)):
+                # labels[mask] = -100 and batch["labels"] = … : counts of valid targets vary from here on
+                if value == -100 or "-100" in str(value):
+                    self.traits.add("ignored labels")
+
+    def _unpack(self, targets: list[ir.Expr], value: Any, frame: Frame, site: int) -> None:
+        stars = [i for i, t in enumerate(targets) if isinstance(t, ir.Starred)]
+        if isinstance(value, Stream) and value.literal and value.length is not None:
+            value = [value.item(i) for i in range(value.length)]
+        if isinstance(value, (list, tuple)):
+            if not stars and len(value) == len(targets):
+                for target, item in zip(targets, value):
+                    self.assign(target, item, frame, site)
+                return
+            if stars and len(value) >= len(targets) - 1:
+                at = stars[0]
+                tail = len(targets) - at - 1
+                for target, item in zip(targets[:at], value[:at]):
+                    self.assign(target, item, frame, site)
+                self.assign(targets[at], list(value[at : len(value) - tail]), frame, site)
+                for target, item in zip(targets[at + 1 :], value[len(value) - tail :]):
+                    self.assign(target, item, frame, site)
+                return
+        for index, target in enumerate(targets):
+            self.assign(target, self.item_of(value, index, f"[{index}]"), frame, site)
+
+    def item_of(self, value: Any, index: int, suffix: str) -> Any:
+        """Element ``index`` of something that is not a known sequence."""
+        if isinstance(value, Tensor):
+            return self.registry.tensor_item(self, value, index)
+        if isinstance(value, Unknown):
+            return self.unknown(value.key + suffix, -1, batch=value.batch, local=value.local, tags=value.tags)
+        if isinstance(value, Thing):
+            return self.registry.thing_item(self, value, index)
+        return Unknown(f"?{suffix}")
+
+    def named(self, name: str, value: Any, site: int) -> Any:
+        """The name of a target teaches what a value that shows nothing may be."""
+        if isinstance(value, bool) or not isinstance(value, (int, Unknown, Quantity)):
+            if isinstance(value, Thing) and value.name[:1].isupper():
+                value.name = name
+                if value.number in self.subjects:
+                    self.subjects[value.number].name = name
+            return value
+        if isinstance(value, Unknown) and value.batch < 0 and value.key.endswith(")") and not value.tags:
+            kind = self.vocabulary.kind_of_name(name)
+            if kind and not self.vocabulary.kind_of_name(value.last) and self._used_as(name, kind):
+                made = self.known_as(value, kind, site)
+                made.name = name
+                if made.number in self.subjects:
+                    self.subjects[made.number].name = name
+                return made
+        if self.vocabulary.is_window(name):
+            if isinstance(value, Unknown) and value.batch < 0 or isinstance(value, int) and value > 1:
+                self.window_names.setdefault(name, site)
+                if isinstance(value, int):
+                    self.traits.add(f"window literal {value}")
+                return Quantity.of(K, "K")
+            if isinstance(value, Quantity) and not value.known:
+                self.window_names.setdefault(name, site)
+                return Quantity.of(K, "K")
+            if isinstance(value, Quantity) and "K" not in value.tags and value.integer is not None and value.integer > 1:
+                return Quantity.of(K, "K", *value.tags)
+        return value
+
+    def _used_as(self, name: str, kind: str) -> bool:
+        """The script treats what this name holds as that kind: names alone lie too often."""
+        used = self.receivers.get(name, frozenset())
+        if kind == "optimizer":
+            return bool(used & {"step", "zero_grad"}) or not used
+        if kind == "scheduler":
+            return "step" in used and not used & {"add_noise", "set_timesteps"}
+        return kind in ("model", "loader", "scaler")
+
+    # attributes
+
+    def _attr(self, node: ir.Attr, frame: Frame) -> Any:
+        return self.attribute(self.eval(node.value, frame), node.name, node, frame)
+
+    def attribute(self, value: Any, name: str, node: Any, frame: Frame | None = None) -> Any:
+        site = node.site if node is not None else -1
+        kind = type(value)
+        if kind is Instance:
+            return self._instance_attribute(value, name, site)
+        if kind is External:
+            return self.registry.external_attribute(self, value, name, site)
+        if kind is tuple and len(value) == 2 and value[0] == "module":
+            return self._module_attribute(value[1], name, site)
+        if kind is Thing:
+            if name in value.attributes:
+                return value.attributes[name]
+            return self.registry.attribute(self, value, name, site)
+        if kind is Tensor:
+            return self.registry.tensor_attribute(self, value, name, site)
+        if kind is Parameters:
+            return Gradient(value.models) if name == "grad" else Unknown(f"parameter.{name}")
+        if kind is ClassValue:
+            method = self.find_method(value.cls, name)
+            if method is not None:
+                return Closure(method, self._class_frame(value.cls))
+            found = self._class_attribute(value.cls, name)
+            return found if found is not MISSING else self.unknown(f"{value.cls.name}.{name}", site)
+        if kind is Unknown:
+            key = f"{value.key}.{name}"
+            if name == "grad":
+                return Gradient(None)
+            thing = self.things.get(value.key)
+            if isinstance(thing, Thing) and thing is not value:
+                return self.attribute(thing, name, node, frame)
+            return self.unknown(key, site, batch=value.batch, local=value.local, tags=value.tags & {"rank", "resume"})
+        if kind is dict and name in value and not name.startswith("__") and name not in ("items", "keys", "values", "get", "update", "pop"):
+            return value[name]
+        return Method(value, name, site)
+
+    def _module_attribute(self, module: ir.Module, name: str, site: int) -> Any:
+        names = self.prepare_module(module).names
+        if name in names:
+            return names[name]
+        return self.unknown(f"{module.name}.{name}", site)
+
+    def _class_frame(self, cls: ir.Class) -> Frame:
+        return self.module_frame(cls.module) if cls.module is not None else Frame()
+
+    def mro(self, cls: ir.Class, depth: int = 0) -> list[ir.Class]:
+        """The class and its bases as far as the checked files show them (depth first, bounded)."""
+        out = [cls]
+        if depth > 6:
+            return out
+        for base in cls.bases:
+            value = self.eval(base.value if isinstance(base, ir.Subscript) else base, self._class_frame(cls))
+            if isinstance(value, ClassValue) and value.cls is not cls:
+                out.extend(c for c in self.mro(value.cls, depth + 1) if c not in out)
+        return out
+
+    def find_method(self, cls: ir.Class, name: str) -> ir.Function | None:
+        for candidate in self.mro(cls):
+            if name in candidate.methods:
+                return candidate.methods[name]
+        return None
+
+    def _class_attribute(self, cls: ir.Class, name: str) -> Any:
+        for candidate in self.mro(cls):
+            for statement in candidate.body:
+                if isinstance(statement, ir.Assign):
+                    for target in statement.targets:
+                        if isinstance(target, ir.Name) and target.id == name:
+                            return self.named(name, self.eval(statement.value, self._class_frame(candidate)), statement.site)
+        return MISSING
+
+    def method_of(self, value: Instance, name: str) -> Closure | None:
+        function = self.find_method(value.cls, name)
+        if function is None:
+            return None
+        static = "staticmethod" in function.decorator_names
+        frame = self.module_frame(function.module) if function.module is not None else Frame()
+        return Closure(function, frame, None if static else value)
+
+    def _instance_attribute(self, value: Instance, name: str, site: int) -> Any:
+        if name in value.attributes:
+            return value.attributes[name]
+        method = self.method_of(value, name)
+        if method is not None:
+            if {"property", "cached_property"} & method.function.decorator_names:
+                return self.call_closure(method, [], {}, site)
+            return method
+        found = self._class_attribute(value.cls, name)
+        if found is not MISSING:
+            return found
+        special = self.registry.instance_attribute(self, value, name, site)
+        if special is not MISSING:
+            return special
+        return self.unknown(f"{value.cls.name}.{name}", site)
+
+    def set_attribute(self, owner: Any, name: str, value: Any, target: ir.Attr, frame: Frame) -> None:
+        if self.registry.set_attribute(self, owner, name, value, target):
+            return
+        if isinstance(owner, (Instance, Thing)):
+            owner.attributes[name] = value
+        elif isinstance(owner, Unknown):
+            self.things[f"{owner.key}.{name}"] = value if not isinstance(value, Unknown) else Unknown(
+                value.key, value.batch, value.local, value.tags
+            )
+        elif isinstance(owner, dict):
+            owner[name] = value
+        elif isinstance(owner, ClassValue):
+            self.things[f"{owner.cls.name}.{name}"] = value
+
+    # expressions
+
+    def _const(self, node: ir.Const, frame: Frame) -> Any:
+        return node.value
+
+    def _text(self, node: ir.Text, frame: Frame) -> Any:
+        for part in node.parts:
+            if _may_run(part):
+                self.eval(part, frame)
+        return Unknown(f"text@{node.site}")
+
+    def _sequence(self, node: ir.Sequence, frame: Frame) -> Any:
+        out: list[Any] = []
+        for item in node.items:
+            if isinstance(item, ir.Starred):
+                value = self.eval(item.value, frame)
+                if isinstance(value, (list, tuple)):
+                    out.extend(value)
+                elif isinstance(value, Stream) and value.length is not None and value.length < 64:
+                    out.extend(value.item(i) for i in range(value.length))
+                else:
+                    out.append(value)
+            else:
+                out.append(self.eval(item, frame))
+        return tuple(out) if node.kind == "tuple" else out
+
+    def _mapping(self, node: ir.Mapping, frame: Frame) -> Any:
+        out: dict[Any, Any] = {}
+        for key, value in node.items:
+            if key is None:
+                inner = self.eval(value, frame)
+                if isinstance(inner, dict):
+                    out.update(inner)
+                elif isinstance(inner, Tensor):
+                    return inner
+                continue
+            name = self.eval(key, frame)
+            held = self.eval(value, frame)
+            out[name if isinstance(name, (str, int)) else self.key(key)] = held
+        return out
+
+    def _walrus(self, node: ir.Walrus, frame: Frame) -> Any:
+        value = self.eval(node.value, frame)
+        self.assign(node.target, value, frame, node.site)
+        return value
+
+    def _yield(self, node: ir.Yield, frame: Frame) -> Any:
+        value = self.eval(node.value, frame) if node.value is not None else None
+        scope: Frame | None = frame
+        while scope is not None and scope.yields is None:
+            scope = scope.parent
+        if scope is not None and scope.yields is not None:
+            if node.delegate:
+                stream = self.stream(value, node.value)
+                count = self.length if stream.length is None or stream.infinite else min(stream.length, 64)
+                for index in range(count):
+                    scope.yields.append(stream.item(index))
+            else:
+                scope.yields.append(list(value) if isinstance(value, list) else value)
+            if len(scope.yields) >= 3 * self.length:
+                raise _EnoughYields
+        return Unknown(f"sent@{node.site}")
+
+    def _comprehension(self, node: ir.Comprehension, frame: Frame) -> Any:
+        inner = Frame(frame)
+        first_source = self.eval(node.clauses[0][1], inner)
+        if node.kind == "dict" and isinstance(first_source, (Method, Stream, Tensor)):
+            # {k: v.to(device) for k, v in batch.items()} is the batch again
+            origin = first_source.thing if isinstance(first_source, Stream) else first_source
+            if isinstance(origin, Tensor):
+                self.assign(node.clauses[0][0], (Unknown("key"), origin), inner, node.site)
+                element = self.eval(node.element, inner)
+                return element if isinstance(element, Tensor) and element.form == "data" else origin
+        if isinstance(first_source, Parameters) or (isinstance(first_source, Stream) and isinstance(first_source.thing, Parameters)):
+            origin = first_source if isinstance(first_source, Parameters) else first_source.thing
+            target = node.clauses[0][0]
+            self.assign(target, origin if not isinstance(target, ir.Sequence) else (Unknown("name"), origin), inner, node.site)
+            return self._over_parameters(node, origin, inner)
+        if isinstance(first_source, Tensor) and first_source.form == "data":
+            element_data = dict(zip((render_target(node.clauses[0][0]),), (first_source,)))
+            inner.names.update(element_data)
+            value = self.eval(node.element, inner)
+            return value if isinstance(value, Tensor) else first_source
+        out: list[Any] = []
+        keys: list[Any] = []
+        self._comprehend(node, 0, inner, out, keys, first_source)
+        if node.kind == "dict":
+            return {k if isinstance(k, (str, int)) else f"?{i}": v for i, (k, v) in enumerate(zip(keys, out))}
+        return out
+
+    def _over_parameters(self, node: ir.Comprehension, origin: Parameters, frame: Frame) -> Any:
+        value = self.eval(node.element, frame)
+        if isinstance(value, (Parameters, Gradient)):
+            return origin if isinstance(value, Parameters) else [value]
+        if isinstance(value, (dict, tuple)):
+            return origin
+        return [value]
+
+    def _comprehend(self, node: ir.Comprehension, depth: int, frame: Frame, out: list[Any], keys: list[Any], source: Any) -> None:
+        target, iterable, conditions = node.clauses[depth]
+        if depth:
+            source = self.eval(iterable, frame)
+        stream = self.stream(source, iterable)
+        count = stream.length if stream.length is not None and not stream.infinite else (self.length if stream.loader else 1)
+        if stream.bound and stream.length is None:
+            # [next(it) for _ in range(accum)]: how many is what makes the window
+            produces = stream.loader or "next" in _calls_in_expression(node.element)
+            if produces and not self.vocabulary.is_window(last_name(stream.bound)):
+                self.learned.windows.add(stream.bound)
+                if not self.scouting:
+                    raise Relearn
+            count = K if produces else 1
+        if self.scouting and stream.bound == "" and isinstance(stream.thing, int) and stream.thing > 1:
+            if "next" in _calls_in_expression(node.element) and self.learned.literal is None and 1 < stream.thing <= 4096:
+                self.learned.literal = stream.thing
+        for index in range(min(count, 24)):
+            self.spend()
+            self.assign(target, stream.item(index), frame, node.site)
+            if not all(self.truth(self.eval(c, frame), True) for c in conditions):
+                continue
+            if depth + 1 < len(node.clauses):
+                self._comprehend(node, depth + 1, frame, out, keys, None)
+            else:
+                if node.key is not None:
+                    keys.append(self.eval(node.key, frame))
+                out.append(self.eval(node.element, frame))
+
+    def _choice(self, node: ir.Choice, frame: Frame) -> Any:
+        value = self.eval(node.test, frame)
+        if self.scouting and not _settled(value):
+            first, second = self.eval(node.body, frame), self.eval(node.orelse, frame)
+            return second if isinstance(first, (Unknown, type(None))) else first
+        return self.eval(node.body if self.truth(value) else node.orelse, frame)
+
+    def _unary(self, node: ir.Unary, frame: Frame) -> Any:
+        value = self.eval(node.value, frame)
+        if node.op == "not":
+            if _settled(value):
+                return not self.truth(value)
+            return Test("not", (value,), f"not {self.key(node.value)}", *_facts(value))
+        if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
+            return -value if node.op == "-" else value
+        if isinstance(value, Quantity):
+            return -value if node.op == "-" else value
+        if isinstance(value, Tensor):
+            if node.op == "~" and value.form == "mask":
+                return value
+            # the sign of a loss does not change what a target weighs
+            return value
+        return Unknown(self.key(node), *_facts(value))
+
+    def _logic(self, node: ir.Logic, frame: Frame) -> Any:
+        undecided: list[Any] = []
+        last: Any = None
+        for operand in node.values:
+            value = self.eval(operand, frame)
+            last = value
+            if not _settled(value):
+                undecided.append(value)
+                continue
+            held = self.truth(value)
+            if node.op == "and" and not held:
+                return value if not undecided else False
+            if node.op == "or" and held:
+                # `args.x or default`: what an unknown left operand would be, nobody knows
+                return value if not undecided or not isinstance(value, bool) else True
+        if not undecided:
+            return last
+        if len(undecided) == 1 and not isinstance(undecided[0], Test) and undecided[0] is last:
+            return last
+        facts = [_facts(value) for value in undecided]
+        batch = max(fact[0] for fact in facts)
+        tags = frozenset().union(*(fact[2] for fact in facts))
+        return Test(node.op, tuple(undecided), self.key(node), batch, any(fact[1] for fact in facts), tags)
+
+    def _compare(self, node: ir.Compare, frame: Frame) -> Any:
+        left = self.eval(node.left, frame)
+        left_node = node.left
+        results = []
+        for op, right_node in zip(node.ops, node.rights):
+            right = self.eval(right_node, frame)
+            results.append(self.compare(op, left, right, node, left_node, right_node))
+            left, left_node = right, right_node
+        if len(results) == 1:
+            return results[0]
+        if any(result is False for result in results):
+            return False
+        open_results = tuple(result for result in results if result is not True)
+        if not open_results:
+            return True
+        return Test("and", open_results, self.key(node), *_facts(open_results[0]))
+
+    def compare(self, op: str, left: Any, right: Any, node: Any, left_node: Any, right_node: Any) -> Any:
+        """One comparison: a bool where it is known, else a test with structure."""
+        if isinstance(left, Tensor) or isinstance(right, Tensor):
+            tensor = self.registry.tensor_compare(self, op, left, right, self.key(node))
+            if tensor is not None:
+                return tensor
+        if op in ("is", "is not") or (op in ("==", "!=") and (left is None or right is None)):
+            return self._compare_none(op, left, right, node)
+        if op in ("in", "not in"):
+            if isinstance(right, (list, tuple, dict)) and isinstance(left, (str, int)):
+                if all(isinstance(x, (str, int)) for x in right):
+                    return (left in right) == (op == "in")
+            test = Test("atom", (), f"{self.key(left_node)} in {self.key(right_node)}", *_facts(left, right))
+            return test if op == "in" else Test("not", (test,), f"not {test.key}", *_facts(test))
+        if isinstance(left, NUMBERS) and isinstance(right, NUMBERS) and not (isinstance(left, bool) and isinstance(right, bool)):
+            return self._compare_numbers(op, left, right, node, left_node, right_node)
+        if isinstance(left, (str, bool)) and isinstance(right, (str, bool)):
+            try:
+                return _COMPARE[op](left, right)
+            except TypeError:
+                return op == "!="
+        if isinstance(left, Test) or isinstance(right, Test):
+            test, other = (left, right) if isinstance(left, Test) else (right, left)
+            if isinstance(other, (bool, int)) and op in ("==", "!=") and test.op != "modulo":
+                same = bool(other) == (op == "==")
+                return test if same else Test("not", (test,), f"not {test.key}", *_facts(test))
+            if test.op == "modulo":
+                return test
+        if isinstance(left, Unknown) or isinstance(right, Unknown):
+            return self._compare_unknown(op, left, right, node, left_node, right_node)
+        if isinstance(left, (list, tuple, dict)) and isinstance(right, (list, tuple, dict)):
+            try:
+                return bool(_COMPARE[op](left, right))
+            except (TypeError, RecursionError):
+                pass
+        return Test("atom", (), self.key(node), *_facts(left, right))
+
+    def _compare_none(self, op: str, left: Any, right: Any, node: Any) -> Any:
+        negative = op in ("is not", "!=")
+        if left is None or right is None:
+            other = right if left is None else left
+            if other is None:
+                return not negative
+            if isinstance(other, Thing) and other.maybe_none:
+                test = Test("none", (other.maybe_none.removesuffix(" is None"),), other.maybe_none)
+            elif isinstance(other, Unknown):
+                test = Test("none", (other.key,), f"{other.key} is None", *_facts(other))
+            else:
+                return negative
+            return Test("not", (test,), f"not {test.key}", *_facts(test)) if negative else test
+        if isinstance(left, bool) and isinstance(right, bool):
+            return (left is right) != negative
+        if isinstance(left, (Thing, Instance)) and isinstance(right, (Thing, Instance)):
+            return (left is right) != negative
+        test = Test("atom", (), self.key(node).replace(" is not ", " is "), *_facts(left, right))
+        if isinstance(right, bool) and isinstance(left, (Unknown, Test)):
+            inner: Any = left
+            same = right != negative
+            return inner if same else Test("not", (inner,), f"not {self.key(node)}", *_facts(inner))
+        return Test("not", (test,), f"not {test.key}", *_facts(test)) if negative else test
+
+    def _compare_numbers(self, op: str, left: Any, right: Any, node: Any, left_node: Any, right_node: Any) -> Any:
+        one, two = quantity(left), quantity(right)
+        tags = one.tags | two.tags
+        one, two = self._as_window(one, two), self._as_window(two, one)
+        if one.known and two.known:
+            results = {_COMPARE[op](a, b) for a, b in zip(one.ranks, two.ranks)}
+            if len(results) > 1:
+                return Test("known", (_COMPARE[op](one.ranks[0], two.ranks[0]),), self.key(node), -1, True, tags)
+            held = results.pop()
+            if self.scouting and any(t.startswith(("counter:", "index:")) for t in tags) and op in ("==", "!=", ">=", ">", "<", "<="):
+                return self._scout_counter(op, one, two, node)
+            if "modulo" in tags and self.scouting:
+                return Test("modulo", (one, self._period(tags)), self.key(node), tags=tags)
+            if "period" in tags:
+                return Test("known", (held,), self.key(node), tags=tags)
+            if tags & {"counter"} or any(t.startswith("counter:") for t in tags):
+                self._note_limit(op, one, two, node, held)
+            return held
+        if one.symbols == two.symbols and op in ("==", "!=") and one.ranks == two.ranks:
+            return op == "=="
+        # a counter against a limit that nobody knows: the limit is far away
+        open_side, known_side, mirrored = (two, one, False) if one.known else (one, two, True)
+        direction = _MIRROR[op] if mirrored else op
+        if any(t.startswith(("counter:", "index:")) for t in known_side.tags):
+            self.emit(Kind.LIMIT, node.site, counters=_counters(known_side), limit=dict(open_side.symbols), tags=tuple(sorted(open_side.tags)))
+        if known_side.known:
+            return Test("far", (direction in ("<", "<=", "!="),), self.key(node), tags=tags)
+        return Test("atom", (), self.key(node), tags=tags)
+
+    def _note_limit(self, op: str, one: Quantity, two: Quantity, node: Any, held: bool) -> None:
+        counter, limit = (one, two) if any(t.startswith("counter:") for t in one.tags) else (two, one)
+        if limit.tags - {"K"} and not any(t.startswith("counter:") for t in limit.tags):
+            self.emit(Kind.LIMIT, node.site, counters=_counters(counter), limit={}, tags=tuple(sorted(limit.tags)), value=limit.integer)
+
+    def _as_window(self, value: Quantity, other: Quantity) -> Quantity:
+        """A number that was learned to be K is simulated as K where it meets a counter."""
+        if self.learned.literal is not None and not value.tags and value.integer == self.learned.literal:
+            if any(t.startswith(("counter:", "index:", "modulo")) for t in other.tags):
+                return Quantity.of(K, "K")
+        if self.learned.literal is not None and not value.tags and value.integer == self.learned.literal - 1:
+            if "modulo" in other.tags or any(t.startswith("index:") for t in other.tags):
+                return Quantity.of(K - 1, "K")
+        return value
+
+    def _scout_counter(self, op: str, one: Quantity, two: Quantity, node: Any) -> Any:
+        counter, limit = (one, two) if _counters(one) else (two, one)
+        period: Any = limit
+        if not limit.tags and limit.integer is not None:
+            period = limit.integer + (1 if op in (">",) else 0)
+        return Test("modulo", (counter, period), self.key(node), tags=one.tags | two.tags)
+
+    @staticmethod
+    def _period(tags: frozenset[str]) -> Any:
+        return next((int(t[7:]) for t in tags if t.startswith("period=")), None)
+
+    def _compare_unknown(self, op: str, left: Any, right: Any, node: Any, left_node: Any, right_node: Any) -> Any:
+        unknown, other = (left, right) if isinstance(left, Unknown) else (right, left)
+        facts = _facts(left, right)
+        if op in ("==", "!="):
+            if isinstance(other, (str, bool)) or isinstance(other, int) and not _counters_of(other):
+                if "rank" in unknown.tags:
+                    test = Test("atom", (), f"{unknown.key} == {other!r}", *facts)
+                else:
+                    test = Test("equal", (unknown.key, other), f"{unknown.key} == {other!r}", *facts)
+                return test if op == "==" else Test("not", (test,), f"not {test.key}", *_facts(test))
+            if isinstance(other, Quantity) and _counters(other):
+                # a counter meets a number that nobody knows: never, unless that number is K
+                if self.scouting:
+                    return Test("modulo", (other, unknown), self.key(node), *facts)
+                return Test("far", (op == "!=",), self.key(node), *facts)
+            test = Test("atom", (), self.key(node), *facts)
+            return test
+        if isinstance(other, (int, Fraction, Quantity)) and not isinstance(other, bool):
+            counters = _counters_of(other)
+            if counters:
+                if self.scouting:
+                    return Test("modulo", (other, unknown), self.key(node), *facts)
+                self.emit(Kind.LIMIT, node.site, counters=counters, limit={unknown.key: 1}, tags=tuple(sorted(unknown.tags)))
+                direction = op if other is left else _MIRROR[op]
+                return Test("far", (direction in ("<", "<="),), self.key(node), *facts)
+            if "resume" in unknown.tags:
+                return Test("atom", (), self.key(node), *facts)
+            if unknown.batch < 0 and not isinstance(other, Quantity) and self.numeric(unknown) is not None:
+                # `if args.max_grad_norm > 0`: settings are on when flags are on
+                return Test("atom", (), self.key(node), *facts)
+        if isinstance(left, Unknown) and isinstance(right, Unknown):
+            for one, two, direction in ((left, right, op), (right, left, _MIRROR.get(op, op))):
+                if two.key in self.learned.lengths or "len" in two.tags:
+                    return Test("far", (direction in ("<", "<="),), self.key(node), *facts)
+        return Test("atom", (), self.key(node), *facts)
+
+    def _subscript(self, node: ir.Subscript, frame: Frame) -> Any:
+        value = self.eval(node.value, frame)
+        index = self.eval(node.index, frame)
+        return self.subscript(value, index, node)
+
+    def subscript(self, value: Any, index: Any, node: ir.Subscript) -> Any:
+        if isinstance(index, Quantity) and index.integer is not None:
+            index = index.integer
+        if isinstance(value, (list, tuple)) and not (isinstance(value, tuple) and value[:1] == ("module",)):
+            if isinstance(index, int) and -len(value) <= index < len(value):
+                return value[index]
+            if isinstance(index, slice):
+                try:
+                    return value[_plain_slice(index)]
+                except (TypeError, ValueError):
+                    return value
+            if value:
+                return value[0]
+        if isinstance(value, dict):
+            if isinstance(index, (str, int)) and index in value:
+                return value[index]
+            if isinstance(index, str):
+                return self.unknown(f"{self.key(node.value)}[{index!r}]", node.site)
+        if isinstance(value, Tensor):
+            return self.registry.tensor_subscript(self, value, index, node)
+        if isinstance(value, Stream):
+            if isinstance(index, int) and value.literal and value.length and -value.length <= index < value.length:
+                return value.item(index % value.length)
+            if value.loader:
+                return self.batch_data()
+        if isinstance(value, Thing):
+            return self.registry.thing_item(self, value, index)
+        if isinstance(value, Unknown):
+            suffix = f"[{index!r}]" if isinstance(index, (str, int)) else f"[{self.key(node.index)}]"
+            local = value.local or isinstance(index, Unknown) and index.local
+            return self.unknown(value.key + suffix, node.site, batch=value.batch, local=local, tags=value.tags)
+        if isinstance(value, Gradient) or isinstance(value, Parameters):
+            return value
+        if isinstance(value, External):
+            return self.unknown(self.key(node), node.site) if value.origin != "os.environ" else self.registry.environment(self, index, node.site)
+        return Unknown(self.key(node), *_facts(value))
+
+    def _slice(self, node: ir.Slice, frame: Frame) -> Any:
+        parts = [self.eval(part, frame) if part is not None else None for part in (node.lower, node.upper, node.step)]
+        return slice(*parts)
+
+    # arithmetic
+
+    def numeric(self, value: Any) -> Quantity | None:
+        """A value as a quantity; an unknown becomes a symbol of its own name."""
+        if isinstance(value, bool):
+            return None
+        if isinstance(value, (int, Fraction)):
+            return quantity(value)
+        if isinstance(value, Quantity):
+            return value
+        if isinstance(value, Unknown):
+            tags = set(value.tags)
+            if value.batch >= 0:
+                tags.add(f"batch {value.batch}")
+            return Quantity.symbol(value.key, *tags)
+        return None
+
+    def _binary(self, node: ir.Binary, frame: Frame) -> Any:
+        left, right = self.eval(node.left, frame), self.eval(node.right, frame)
+        return self.binary(node.op, left, right, node.site, self.key(node), node)
+
+    def binary(self, op: str, left: Any, right: Any, site: int, key: str, node: ir.Binary | None = None) -> Any:
+        if isinstance(left, int) and isinstance(right, int) and not isinstance(left, bool) and not isinstance(right, bool):
+            return self._integers(op, left, right, key, site)
+        if isinstance(left, Tensor) or isinstance(right, Tensor):
+            return self.registry.tensor_binary(self, op, left, right, site, key, node)
+        if isinstance(left, (list, tuple)) and op == "+" and type(left) is type(right):
+            return left + right if len(left) + len(right) < 256 else left
+        if isinstance(left, list) and op == "*" and isinstance(right, (int, Quantity)):
+            times = quantity(right).integer
+            return left * times if times is not None and 0 <= times * len(left) < 64 else left
+        if isinstance(left, Parameters) and isinstance(right, Parameters) and op == "+":
+            both = None if left.models is None or right.models is None else left.models | right.models
+            return Parameters(both)
+        if isinstance(left, str) or isinstance(right, str):
+            return left + right if isinstance(left, str) and isinstance(right, str) and op == "+" else Unknown(key)
+        if isinstance(left, Gradient) or isinstance(right, Gradient):
+            return left if isinstance(left, Gradient) else right
+        if isinstance(left, Test) or isinstance(right, Test):
+            if op in ("&", "|"):
+                return Test("and" if op == "&" else "or", (left, right), key, *_facts(left, right))
+            return Unknown(key, *_facts(left, right))
+        one, two = self.numeric(left), self.numeric(right)
+        if one is None or two is None:
+            return Unknown(key, *_facts(left, right))
+        return self._quantities(op, one, two, left, right, key, site)
+
+    def _integers(self, op: str, left: int, right: int, key: str, site: int) -> Any:
+        if op == "/":
+            return Fraction(left, right) if right else Unknown(key)
+        if op in ("**", "<<") and (abs(right) > 64 or abs(left) > 10**6):
+            return Unknown(key)
+        try:
+            value = _BINARY[op](left, right) if op in _BINARY else None
+        except (ArithmeticError, ValueError):
+            return Unknown(key)
+        if value is None or isinstance(value, int) and abs(value) > 10**24:
+            return Unknown(key)
+        return Fraction(value) if isinstance(value, float) else value
+
+    def _quantities(self, op: str, one: Quantity, two: Quantity, left: Any, right: Any, key: str, site: int) -> Any:
+        tags = one.tags | two.tags
+        try:
+            if op == "%":
+                return self._modulo(one, two, left, right, key, site)
+            two = self._as_window(two, one)
+            if op == "*":
+                return one * two
+            if op == "/":
+                return one / two
+            if op in ("+", "-"):
+                total = one.plus(two, 1 if op == "+" else -1)
+                if total is not None:
+                    return total
+                return self._opaque(key, tags, one, two)
+            if op == "//":
+                if "K" in one.tags and not one.symbols and ("world" in two.tags or not two.known):
+                    return one  # K //= world size: still the K of this script
+                exact = one.pointwise(two, operator.floordiv)
+                if exact is not None:
+                    return exact
+                return self._floor(one, two, key, tags)
+            if op == "**" and two.integer is not None and abs(two.integer) <= 8:
+                out = Quantity.of(1)
+                for _ in range(abs(two.integer)):
+                    out = out * one
+                return out if two.integer >= 0 else Quantity.of(1) / out
+        except ArithmeticError:
+            pass
+        return self._opaque(key, tags, one, two)
+
+    def _floor(self, one: Quantity, two: Quantity, key: str, tags: frozenset[str]) -> Any:
+        """A floor division with a symbol in it: the ratio, as far as a monomial can say it."""
+        ratio = one / two
+        return Quantity(ratio.ranks, ratio.symbols, tags | {"floored"})
+
+    def _opaque(self, key: str, tags: frozenset[str], *operands: Quantity) -> Quantity:
+        return Quantity.symbol(key, *tags)
+
+    def _modulo(self, one: Quantity, two: Quantity, left: Any, right: Any, key: str, site: int) -> Any:
+        counting = bool(_counters(one))
+        two = self._as_window(two, one) if counting else two
+        literal = isinstance(right, int)
+        if literal and self.learned.literal == right and counting:
+            two = Quantity.of(K, "K")
+        if "K" in two.tags and counting:
+            self.window_in_gate = True
+        if self.scouting and counting:
+            period = right if isinstance(right, (int, Unknown)) else two
+            if isinstance(right, Quantity) and not right.known and len(right.symbols) == 1:
+                period = Unknown(right.symbols[0][0], tags=right.tags)
+            return Test("modulo", (one, period), key, tags=one.tags | two.tags)
+        if one.known and two.known:
+            if counting and not two.tags & {"K", "len", "updates", "epochs", "world"} and two.integer is not None and two.integer > 1:
+                value = one.pointwise(Quantity.of(PERIOD), operator.mod)
+                return value.tagged("period", f"value:{one.integer}") if value is not None else value
+            try:
+                value = one.pointwise(two, operator.mod)
+            except ArithmeticError:
+                return self._opaque(key, one.tags | two.tags, one, two)
+            return value.tagged("modulo") if value is not None and counting else value
+        if counting and one.known:
+            value = one.pointwise(Quantity.of(PERIOD), operator.mod)
+            return value.tagged("period", f"value:{one.integer}", *two.tags) if value is not None else None
+        if "K" in two.tags and not one.known and self.microbatch >= 0 and len(one.symbols) == 1:
+            # a counter kept elsewhere is assumed to count microbatches
+            self.assumptions.add(f"`{one.symbols[0][0]}` counts microbatches")
+            return Quantity.of(Fraction(self.microbatch % K), *one.tags, "K", "modulo")
+        return self._opaque(key, one.tags | two.tags, one, two)
+
+    # iteration
+
+    def stream(self, value: Any, node: ir.Expr | None) -> Stream:
+        """Anything as something to iterate over."""
+        if isinstance(value, Stream):
+            return value
+        if isinstance(value, (list, tuple)):
+            if isinstance(value, tuple) and value[:1] == ("module",):
+                return Stream(lambda i: Unknown("item"))
+            held = list(value)
+            return Stream(lambda i: held[i], len(held), literal=True)
+        if isinstance(value, dict):
+            keys = list(value)
+            return Stream(lambda i: keys[i], len(keys), literal=True)
+        if isinstance(value, Thing):
+            return self.registry.iterate(self, value)
+        if isinstance(value, Tensor):
+            return Stream(lambda i: tensors_part(self, value, i), None, thing=value)
+        if isinstance(value, Parameters):
+            return Stream(lambda i: value, 1, literal=True, thing=value)
+        if isinstance(value, Instance):
+            method = self.method_of(value, "__iter__")
+            if method is not None and method.function.generator:
+                return self.stream(self.call_closure(method, [], {}, node.site if node is not None else -1), node)
+            return self._unknown_stream(value.cls.name)
+        if isinstance(value, Unknown):
+            return self._unknown_stream(value.key, value)
+        if isinstance(value, (Method, External)):
+            return self._unknown_stream(self.key(node) if node is not None else "items")
+        return Stream(lambda i: Unknown("item"))
+
+    def _unknown_stream(self, key: str, value: Unknown | None = None) -> Stream:
+        def item(index: int) -> Any:
+            if value is not None and self.vocabulary.kind_of_name(value.last) in ("optimizer", "scheduler", "model"):
+                kind = self.vocabulary.kind_of_name(value.last)
+                return self.known_as(Unknown(f"{value.key}[{index}]"), kind, -1)
+            return self.batch_data(last_name(key))
+
+        return Stream(item, None, loader=True, thing=value)
+
+    # calls
+
+    def _call(self, node: ir.Call, frame: Frame) -> Any:
+        self.spend()
+        func = node.func
+        if isinstance(func, ir.Attr):
+            if isinstance(func.value, ir.Call) and isinstance(func.value.func, ir.Name) and func.value.func.id == "super":
+                return self._call_super(node, func, frame)
+            receiver = self.eval(func.value, frame)
+            args, kwargs = self.arguments(node, frame)
+            call = Call(node.site, func.name, args, kwargs, node, self.key(node), frame)
+            return self.call_method(receiver, call, func)
+        callee = self.eval(func, frame)
+        args, kwargs = self.arguments(node, frame)
+        name = func.id if isinstance(func, ir.Name) else last_name(self.key(func))
+        return self.call_value(callee, Call(node.site, name, args, kwargs, node, self.key(node), frame))
+
+    def arguments(self, node: ir.Call, frame: Frame) -> tuple[list[Any], dict[str, Any]]:
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for argument in node.args:
+            value = self.eval(argument.value, frame)
+            if argument.star == "*":
+                if isinstance(value, (list, tuple)):
+                    args.extend(value)
+                elif isinstance(value, Stream) and value.literal and value.length is not None:
+                    args.extend(value.item(i) for i in range(value.length))
+                else:
+                    args.append(value)
+            elif argument.star == "**":
+                if isinstance(value, dict):
+                    kwargs.update({k: v for k, v in value.items() if isinstance(k, str)})
+                else:
+                    kwargs.setdefault("**", value)
+            elif argument.keyword is not None:
+                kwargs[argument.keyword] = value
+            else:
+                args.append(value)
+        return args, kwargs
+
+    def _call_super(self, node: ir.Call, func: ir.Attr, frame: Frame) -> Any:
+        args, kwargs = self.arguments(node, frame)
+        scope: Frame | None = frame
+        while scope is not None and (scope.function is None or scope.function.owner is None):
+            scope = scope.parent
+        call = Call(node.site, func.name, args, kwargs, node, self.key(node), frame)
+        if scope is not None and scope.function is not None and scope.function.owner is not None:
+            owner = scope.function.owner
+            first = scope.function.parameters[0].name if scope.function.parameters else "self"
+            instance = scope.names.get(first)
+            if isinstance(instance, Instance):
+                order = self.mro(instance.cls)
+                start = order.index(owner) + 1 if owner in order else 1
+                for candidate in order[start:]:
+                    if func.name in candidate.methods:
+                        function = candidate.methods[func.name]
+                        return self.call_closure(Closure(function, self._class_frame(candidate), instance), args, kwargs, node.site)
+                return self.registry.inherited(self, instance, call)
+        return self.unknown_call(call)
+
+    def call_method(self, receiver: Any, call: Call, func: ir.Attr) -> Any:
+        """``receiver.name(...)``: what it means depends on what the receiver is."""
+        kind = type(receiver)
+        if kind is Instance:
+            target = self._instance_attribute(receiver, call.name, func.site)
+            if isinstance(target, Unknown):
+                return self.registry.inherited(self, receiver, call)
+            return self.call_value(target, call)
+        if kind is ClassValue:
+            target = self.attribute(receiver, call.name, func)
+            if isinstance(target, Closure) and "classmethod" in target.function.decorator_names:
+                target = Closure(target.function, target.frame, receiver)
+            return self.call_value(target, call)
+        if kind is External:
+            return self.call_value(self.registry.external_attribute(self, receiver, call.name, func.site), call)
+        if kind is tuple and len(receiver) == 2 and receiver[0] == "module":
+            return self.call_value(self._module_attribute(receiver[1], call.name, func.site), call)
+        if kind is dict and call.name in receiver and isinstance(receiver[call.name], (Closure, Thing, Instance)):
+            return self.call_value(receiver[call.name], call)
+        if kind is Thing and call.name in receiver.attributes:
+            return self.call_value(receiver.attributes[call.name], call)
+        return self.registry.method(self, receiver, call, func)
+
+    def call_value(self, callee: Any, call: Call) -> Any:
+        kind = type(callee)
+        if kind is Closure:
+            return self.call_closure(callee, call.args, call.kwargs, call.site, call)
+        if kind is ClassValue:
+            return self.instantiate(callee, call)
+        if kind is External:
+            return self.registry.external(self, callee, call)
+        if kind is Partial:
+            merged = Call(call.site, call.name, [*callee.args, *call.args], {**callee.kwargs, **call.kwargs}, call.node, call.key, call.frame)
+            return self.call_value(callee.target, merged)
+        if kind is Method:
+            inner = Call(call.site, callee.name, call.args, call.kwargs, call.node, call.key, call.frame)
+            node = ir.Attr(callee.site, ir.Const(callee.site, None), callee.name)
+            return self.call_method(callee.receiver, inner, node)
+        if kind is Thing:
+            return self.registry.call_thing(self, callee, call)
+        if kind is Instance:
+            return self.call_instance(callee, call)
+        if kind is Unknown:
+            return self.registry.call_unknown(self, callee, call)
+        if kind is Tensor:
+            return self.unknown_call(call)
+        return self.unknown_call(call)
+
+    def call_instance(self, callee: Instance, call: Call) -> Any:
+        for name in ("__call__", "forward"):
+            method = self.method_of(callee, name)
+            if method is not None:
+                if callee.role == "model" or name == "forward":
+                    return self.registry.forward(self, callee, call, method)
+                return self.call_closure(method, call.args, call.kwargs, call.site, call)
+        if callee.role == "model":
+            return self.registry.forward(self, callee, call, None)
+        return self.unknown_call(call)
+
+    def unknown_call(self, call: Call) -> Any:
+        """A call of something unseen: what goes in decides what may come out, callbacks are called once."""
+        return self.registry.unseen(self, call)
+
+    def call_closure(self, callee: Closure, args: list[Any], kwargs: dict[str, Any], site: int, call: Call | None = None) -> Any:
+        function = callee.function
+        if len(self.functions) >= MAX_DEPTH or self.functions.count(function) >= 2:
+            self.gap("calls nest too deeply or recurse", site)
+            return self._stand_in(function, args, kwargs, site)
+        names = function.decorator_names
+        if "contextmanager" in names or "asynccontextmanager" in names:
+            return Context("generated", (callee, args, kwargs), site)
+        if self.scouting:
+            self.learned.covered.add(function)
+            memory = (id(function), 0)
+            runs = self.scouted.get(memory)
+            # the same function is scouted four times at most; after that its effects are known
+            seen = self.scouted.setdefault((id(function), 1), set())
+            seen.add(str(len(seen)))
+            if len(seen) > 4 and runs is not None:
+                for _, _, effects in self.scout_stack:
+                    effects |= runs
+                return self._stand_in(function, args, kwargs, site)
+        self.learned.covered.add(function)
+        frame = self.bind(callee, args, kwargs)
+        quiet = {"no_grad", "inference_mode"} & names
+        self.no_grad += bool(quiet)
+        self.functions.append(function)
+        self.stack.append(site)
+        effects: set[str] = set()
+        if self.scouting:
+            self.scout_stack.append(("function", site, effects))
+        try:
+            if function.generator:
+                return self._run_generator(function, frame)
+            outcome = self.block(function.body, frame)
+        finally:
+            self.functions.pop()
+            self.stack.pop()
+            self.no_grad -= bool(quiet)
+            if self.scouting:
+                self.scout_stack.pop()
+                self.scouted.setdefault((id(function), 0), set()).update(effects)
+                for _, _, outer in self.scout_stack:
+                    outer |= effects
+        value = outcome[1] if isinstance(outcome, tuple) else None
+        if quiet and isinstance(value, Tensor):
+            value = tensors.detached(value)
+        return value
+
+    def _stand_in(self, function: ir.Function, args: list[Any], kwargs: dict[str, Any], site: int) -> Any:
+        inputs = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)]
+        if inputs:
+            out = tensors.joined(inputs, "output", f"{function.name}()")
+            out.scale = None
+            return out
+        return Unknown(f"{function.name}()")
+
+    def _run_generator(self, function: ir.Function, frame: Frame) -> Stream:
+        """A generator is run to its end (or to enough items) at once; its items are what the loop will see."""
+        frame.yields = []
+        infinite = False
+        try:
+            self.block(function.body, frame)
+        except _EnoughYields:
+            infinite = True
+        items = frame.yields or []
+        loader = any(_carries_data(item) for item in items[:4])
+        if not items:
+            return Stream(lambda i: self.batch_data(function.name), None, loader=True)
+        if not loader and all(isinstance(item, (Unknown, tuple)) and not _is_object(item) for item in items[:2]) and infinite:
+            # data made by hand, without end
+            return Stream(lambda i: self.batch_data(function.name), None, infinite=True, loader=True)
+        return Stream(
+            lambda i: items[i] if i < len(items) else items[i % len(items)], len(items), infinite=infinite, loader=loader,
+            literal=not loader,
+        )  # fmt: skip
+
+    def bind(self, callee: Closure, args: list[Any], kwargs: dict[str, Any]) -> Frame:
+        """A frame with the parameters bound; what is not given is its default, or unknown by its name."""
+        function = callee.function
+        frame = Frame(callee.frame, function, function.module)
+        parameters = list(function.parameters)
+        positional = list(args)
+        if callee.bound is not None:
+            positional.insert(0, callee.bound)
+        rest = dict(kwargs)
+        spread = rest.pop("**", None)
+        for parameter in parameters:
+            name = parameter.name
+            if parameter.kind == "*":
+                frame.names[name] = list(positional)
+                positional = []
+            elif parameter.kind == "**":
+                frame.names[name] = dict(rest) if rest or spread is None else spread
+                rest = {}
+            elif positional and parameter.kind == "":
+                frame.names[name] = self._adopt(name, positional.pop(0), parameter)
+            elif name in rest:
+                frame.names[name] = self._adopt(name, rest.pop(name), parameter)
+            elif spread is not None and isinstance(spread, Tensor):
+                frame.names[name] = spread
+            elif parameter.default is not None:
+                value = self.eval(parameter.default, callee.frame if callee.frame is not None else Frame(module=function.module))
+                frame.names[name] = self.named(name, value, function.site)
+            else:
+                frame.names[name] = self.parameter(name, parameter)
+        return frame
+
+    def _adopt(self, name: str, value: Any, parameter: ir.Parameter) -> Any:
+        """An argument under its parameter's name: an unknown may gain a kind, a number may turn out to be K."""
+        if isinstance(value, Unknown) and value.batch < 0 and not self.vocabulary.kind_of_name(value.last):
+            kind = self.vocabulary.kind_of_name(name)
+            if kind and kind not in ("model", "loader"):
+                known = self.things.get(value.key)
+                if known is None:
+                    known = self.things[value.key] = self.parameter(name, parameter, value.key)
+                return known
+        return self.named(name, value, -1)
+
+    def parameter(self, name: str, parameter: ir.Parameter | None, key: str | None = None) -> Any:
+        """The value of a parameter that nobody passes (an entry point)."""
+        return self.registry.parameter(self, name, parameter, key or name)
+
+    def instantiate(self, value: ClassValue, call: Call) -> Any:
+        made = self.registry.instantiate(self, value, call)
+        if made is not None:
+            return made
+        cls = value.cls
+        instance = Instance(cls, self.number(), site=call.site, role=self.registry.role_of_class(self, cls))
+        self.subjects[instance.number] = Subject(instance.number, instance.role or "instance", cls.name, call.site)
+        init = self.method_of(instance, "__init__")
+        if init is not None:
+            self.call_closure(init, call.args, call.kwargs, call.site)
+        else:
+            self._dataclass_fields(instance, call)
+        return instance
+
+    def _dataclass_fields(self, instance: Instance, call: Call) -> None:
+        """A dataclass (or any class without a constructor of its own): arguments by field order and keyword."""
+        fields: list[str] = []
+        for candidate in reversed(self.mro(instance.cls)):
+            for statement in candidate.body:
+                if isinstance(statement, ir.Assign) and isinstance(statement.targets[0], ir.Name):
+                    fields.append(statement.targets[0].id)
+        for name, argument in zip(fields, call.args):
+            instance.attributes[name] = self.named(name, argument, call.site)
+        for name, argument in call.kwargs.items():
+            instance.attributes[name] = self.named(name, argument, call.site)
+
+    def run_root(self, function: ir.Function, times: int) -> None:
+        """Call a function whose callers are not shown, ``times`` times, with what its parameter names say."""
+        frame = self.prepare_module(function.module or self.module)
+        bound: Any = None
+        if function.owner is not None and "staticmethod" not in function.decorator_names:
+            bound = self.blank_instance(function.owner)
+        callee = Closure(function, self._enclosing_frame(function, frame), bound)
+        args = [self.parameter(p.name, p) for p in self._free_parameters(function, bound)]
+        for _ in range(times):
+            self.call_closure(callee, list(args), {}, function.site)
+            self.epoch += 1
+            if times > 1:
+                self.emit(Kind.EPOCH, function.site, synthetic=True)
+
+    def _free_parameters(self, function: ir.Function, bound: Any) -> list[ir.Parameter]:
+        parameters = [p for p in function.parameters if p.kind == ""]
+        parameters = parameters[1:] if bound is not None else parameters
+        # a default shows what kind of value is meant, so it is used; what has none is taken by its name
+        return [p for p in parameters if p.default is None]
+
+    def _enclosing_frame(self, function: ir.Function, frame: Frame) -> Frame:
+        return frame
+
+    def blank_instance(self, cls: ir.Class) -> Instance:
+        """An object of a class, constructed with unknown arguments."""
+        instance = Instance(cls, self.number(), site=cls.site, role=self.registry.role_of_class(self, cls))
+        self.subjects[instance.number] = Subject(instance.number, instance.role or "instance", cls.name, cls.site)
+        init = self.method_of(instance, "__init__")
+        if init is not None:
+            try:
+                self.call_closure(init, [self.parameter(p.name, p) for p in self._free_parameters(init.function, instance)], {}, cls.site)
+            except Abort:
+                pass
+        return instance
+
+
+class _EnoughYields(Exception):
+    """A generator has yielded as much as any loop will ask for."""
+
+
+_HARMLESS = frozenset(
+    "int float str len round min max sum mean format time perf_counter synchronize keys items values join get isinstance "
+    "all_reduce gather barrier reduce detach cpu numpy tolist memory_allocated max_memory_allocated sqrt exp log10 range "
+    "enumerate zip sorted list dict set type getattr hasattr is_main_process get_rank avg average_loss reset clear".split()
+)
+
+
+def _ends(body: list[ir.Stmt]) -> str:
+    """How a body ends when it ends early: raise, return, break, continue, or ''."""
+    if not body:
+        return ""
+    last = body[-1]
+    if isinstance(last, ir.Jump):
+        return last.kind
+    if isinstance(last, ir.Evaluate) and isinstance(last.value, ir.Call):
+        if ir.dotted(last.value.func) in ("sys.exit", "exit", "os._exit", "quit"):
+            return "raise"
+    return ""
+
+
+def _settled(value: Any) -> bool:
+    """No decision is needed to know the truth of the value."""
+    if isinstance(value, Test):
+        return value.op == "known" or value.op == "far"
+    if isinstance(value, Thing):
+        return not value.maybe_none
+    return not isinstance(value, (Unknown, Tensor)) and not (isinstance(value, Quantity) and not value.known)
+
+
+def _facts(*values: Any) -> tuple[int, bool, frozenset[str]]:
+    """(microbatch, rank-local, tags) of what goes into an expression."""
+    batch, local, tags = -1, False, frozenset()
+    for value in values:
+        if isinstance(value, (Unknown, Test)):
+            batch = max(batch, value.batch)
+            local |= value.local
+            tags |= value.tags
+        elif isinstance(value, Tensor):
+            batch = max(batch, value.batch)
+            local |= value.local
+        elif isinstance(value, Quantity):
+            tags |= value.tags
+            local |= not value.uniform
+    return batch, local, tags
+
+
+def _counters(value: Quantity) -> tuple[str, ...]:
+    return tuple(sorted(tag for tag in value.tags if tag.startswith(("counter:", "index:"))))
+
+
+def _counters_of(value: Any) -> tuple[str, ...]:
+    return _counters(value) if isinstance(value, Quantity) else ()
+
+
+def _plain_slice(value: slice) -> slice:
+    def plain(part: Any) -> Any:
+        if isinstance(part, Quantity):
+            if part.integer is None:
+                raise TypeError
+            return part.integer
+        if part is not None and not isinstance(part, int):
+            raise TypeError
+        return part
+
+    return slice(plain(value.start), plain(value.stop), plain(value.step))
+
+
+def _carries_data(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return True
+    if isinstance(value, (list, tuple)):
+        return any(_carries_data(item) for item in value[:3])
+    if isinstance(value, dict):
+        return any(isinstance(item, Tensor) for item in value.values())
+    return False
+
+
+def _is_object(value: Any) -> bool:
+    """An optimizer, a model, a loss: a loop over such things is no loop over microbatches."""
+    if isinstance(value, (tuple, list)) and value:
+        return any(_is_object(item) for item in value)
+    return isinstance(value, (Thing, Instance, Parameters, str)) or isinstance(value, Tensor) and value.graph
+
+
+def render_target(target: ir.Expr) -> str:
+    return target.id if isinstance(target, ir.Name) else ir.render(target)
+
+
+def tensors_part(interpreter: Interpreter, value: Tensor, index: int) -> Any:
+    return interpreter.registry.tensor_item(interpreter, value, index)
+
+
+def _may_run(node: ir.Expr) -> bool:
+    """Evaluating the expression could call something."""
+    stack: list[Any] = [node]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, (ir.Call, ir.Await, ir.Walrus)):
+            return True
+        stack.extend(_children(item))
+    return False
+
+
+def _children(node: Any) -> list[Any]:
+    out: list[Any] = []
+    for name in getattr(type(node), "__dataclass_fields__", ()):
+        value = getattr(node, name)
+        if isinstance(value, (ir.Expr, ir.Argument)):
+            out.append(value)
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, (ir.Expr, ir.Argument)):
+                    out.append(item)
+                elif isinstance(item, tuple):
+                    out.extend(part for part in item if isinstance(part, ir.Expr))
+    return out
+
+
+def _calls_in_expression(node: ir.Expr) -> set[str]:
+    names: set[str] = set()
+    stack: list[Any] = [node]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, ir.Call):
+            func = item.func
+            names.add(func.name if isinstance(func, ir.Attr) else func.id if isinstance(func, ir.Name) else "")
+        stack.extend(_children(item))
+    return names
+
+
+def _walk_statements(body: list[ir.Stmt]):
+    stack = list(body)
+    while stack:
+        statement = stack.pop()
+        yield statement
+        for name in getattr(type(statement), "__dataclass_fields__", ()):
+            value = getattr(statement, name)
+            if isinstance(value, list) and value and isinstance(value[0], (ir.Stmt,)):
+                stack.extend(value)
+            elif isinstance(value, list) and value and isinstance(value[0], ir.Handler):
+                for handler in value:
+                    stack.extend(handler.body)
+
+
+def _calls_of(statement: ir.Stmt) -> set[str]:
+    names: set[str] = set()
+    for child in _children(statement):
+        names |= _calls_in_expression(child)
+    return names
+
+
+def _yield_of(statement: ir.Stmt) -> ir.Yield | None:
+    if isinstance(statement, ir.Evaluate) and isinstance(statement.value, ir.Yield):
+        return statement.value
+    if isinstance(statement, ir.Assign) and isinstance(statement.value, ir.Yield):
+        return statement.value
+    return None
