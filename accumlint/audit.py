@@ -56,7 +56,8 @@ def audit(
     suppressed = 0
     if done.marked:
         found, suppressed = _suppress(found, done, by_name, settings, stdin)
-    found = _select(found, settings, by_name)
+    if found:  # most runs have nothing to select from, and need not load what selecting takes
+        found = _select(found, settings, by_name)
     summary = _count(done, collection, errors)._replace(suppressed=suppressed)
     sources = _sources(found, by_name, stdin) if found else {}
     report = Report(tuple(found), summary, sources, _places(found, by_name, settings, asked))

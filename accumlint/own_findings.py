@@ -31,15 +31,15 @@ def describe_syntax_error(path: str, data: bytes, error: Exception) -> Finding:
     The running Python is asked first: it names the place better than other parsers do. Where it accepts the
     file (or is too old for it) the given error has to speak.
     """
+    if b"\0" in data:  # not every version of Python says where
+        line = data[: data.index(b"\0")].count(b"\n") + 1
+        return syntax_error(path, "cannot be parsed: the file holds a null byte", line)
     try:
         compile(data, path, "exec", dont_inherit=True)
     except SyntaxError as better:
         line, column = better.lineno or 1, better.offset or 1
         return syntax_error(path, f"cannot be parsed: {better.msg}", line, column)
     except (ValueError, RecursionError, MemoryError, UnicodeDecodeError) as better:
-        if b"\0" in data:
-            line = data[: data.index(b"\0")].count(b"\n") + 1
-            return syntax_error(path, "cannot be parsed: the file holds a null byte", line)
         return syntax_error(path, f"cannot be parsed: {better}")
     if isinstance(error, UnicodeDecodeError):
         line = data[: error.start].count(b"\n") + 1

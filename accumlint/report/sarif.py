@@ -53,6 +53,18 @@ def _location(report: Report, span: Span, **more: Any) -> dict:
     return {"physicalLocation": physical, **more}
 
 
+def _with_snippet(report: Report, span: Span) -> dict:
+    """A location that carries the text of its region, for viewers that don't have the file."""
+    location = _location(report, span)
+    line = report.line(span.path, span.line)
+    if line is not None:
+        region = location["physicalLocation"]["region"]
+        text = line[region["startColumn"] - 1 : region.get("endColumn", len(line) + 1) - 1]
+        if text.strip():
+            region["snippet"] = {"text": text}
+    return location
+
+
 def _link_text(text: str) -> str:
     return text.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
 
@@ -146,7 +158,7 @@ def _result(report: Report, finding: Finding, index: int, fingerprints: dict[str
         "ruleIndex": index,
         "level": _LEVELS[finding.severity],
         "message": {"text": _message(finding)},
-        "locations": [_location(report, finding.span)],
+        "locations": [_with_snippet(report, finding.span)],
         "partialFingerprints": fingerprints,
         "properties": {"confidence": finding.confidence.label, "clause": finding.clause},
     }

@@ -6,11 +6,13 @@ pipe and a terminal show the same words.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from accumlint.findings import Finding
 from accumlint.report.model import Report, Summary, count_by_rule, count_by_severity
+
+if TYPE_CHECKING:
+    from accumlint.findings import Finding
 
 Piece = tuple[str, str]  # (text, style)
 Line = list[Piece]
@@ -20,6 +22,10 @@ TAB = "    "
 
 def cells(text: str) -> int:
     """Columns that a terminal needs for ``text``."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
     width = 0
     for character in text:
         if unicodedata.combining(character) or unicodedata.category(character) == "Cf":

@@ -1,0 +1,54 @@
+"""Files as they come: other encodings, byte order marks, other line ends, on the way through a whole run."""
+
+import json
+
+import pytest
+
+from accumlint.cli.main import main
+
+pytestmark = pytest.mark.usefixtures("small_engine")
+
+LINES = "import torch\nx = 'é'\nloss.backward()  #: ACC202\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        LINES.encode(),
+        b"\xef\xbb\xbf" + LINES.encode(),
+        ("# coding: latin-1\n" + LINES).replace("import torch\n", "import torch;", 1).encode("latin-1"),
+        LINES.replace("\n", "\r\n").encode(),
+    ],
+    ids=["utf-8", "bom", "latin-1", "crlf"],
+)
+def test_the_excerpt_shows_the_line_whatever_the_encoding(tree, capsys, data):
+    tree({"a.py": data})
+    assert main(["check"]) == 1
+    out = capsys.readouterr().out
+    assert "a.py:3:1: error ACC202" in out
+    assert "  3 | loss.backward()  #: ACC202\n    | ^^^^^^^^^^^^^^^\n" in out
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "message"),
+    [
+        (b"import torch\nbackward = '\xff'  #: syntax", 2, "utf-8"),
+        (b"# coding: no-such-codec\nbackward  #: syntax", 1, "no-such-codec"),
+        (b"import torch\nbackward = 1\0  #: syntax", 2, "null byte"),
+        (b"def f():\nbackward  #: syntax", 2, "indented"),
+    ],
+    ids=["undecodable", "unknown-codec", "null-byte", "indentation"],
+)
+def test_files_that_python_cannot_read_get_one_clear_line(tree, capsys, data, line, message):
+    tree({"a.py": data})
+    assert main(["check", "--format", "json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert found["rule"] == "ACC001" and message in found["message"] and "\n" not in found["message"]
+    assert found["line"] == line
+
+
+def test_every_format_copes_with_a_file_that_cannot_be_decoded(tree, capsys):
+    tree({"a.py": b"import torch\nbackward = '\xff'  #: syntax"})
+    for format_name in ("text", "json", "sarif", "github", "gitlab", "rdjson", "rdjsonl", "junit"):
+        assert main(["check", "--format", format_name]) == 1
+        assert "ACC001" in capsys.readouterr().out
