@@ -11,7 +11,7 @@ is one microbatch, a bar closes a window where the optimizer stepped:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 Piece = tuple[str, str]
@@ -92,12 +92,25 @@ def _done(microbatch: Mapping[str, Any] | None, what: str, unicode: bool) -> str
     return _mark(what if microbatch is not None and microbatch.get(what) else "silent", unicode)
 
 
-def _lanes(columns: Sequence[_Column], unicode: bool) -> list[tuple[str, list[str]]]:
-    """(label, one cell per column), only lanes that say something."""
+def _constant(windows: Sequence[Mapping[str, Any]], key: str) -> Any:
+    """The value that every microbatch has for ``key``, None where they differ or don't say."""
+    values = [each.get(key) for window in windows for each in window.get("microbatches") or ()]
+    return values[0] if len(values) > 1 and all(value == values[0] for value in values) else None
+
+
+def _spans_epochs(window: Mapping[str, Any]) -> bool:
+    return len({each.get("epoch") for each in window.get("microbatches") or ()}) > 1
+
+
+def _lanes(columns: Sequence[_Column], unicode: bool, constant: Set[str]) -> list[tuple[str, list[str]]]:
+    """(label, one cell per column), only lanes that say something; ``constant`` ones go into the caption."""
     microbatches = [column.microbatch for column in columns]
     real = [each for each in microbatches if each is not None]
     lanes = [("microbatch", [column.index for column in columns])]
-    if any(each.get("valid_targets") is not None for each in real):
+    if "epoch" not in constant:
+        cells = ["" if each is None else str(int(each.get("epoch") or 0) + 1) for each in microbatches]
+        lanes.append(("epoch", cells))
+    if "valid_targets" not in constant and any(each.get("valid_targets") is not None for each in real):
         cells = ["" if each is None else str(each.get("valid_targets", "?")) for each in microbatches]
         lanes.append(("targets", cells))
     if any(each.get("forward") != each.get("backward") for each in real):
@@ -106,7 +119,7 @@ def _lanes(columns: Sequence[_Column], unicode: bool) -> list[tuple[str, list[st
     lanes.append(("backward", [_done(each, "backward", unicode) for each in microbatches]))
     if any(each.get("sync") is not None for each in real):
         lanes.append(("sync", [_sync(each, unicode) for each in microbatches]))
-    if any(each.get("weight") is not None for each in real):
+    if "weight" not in constant and any(each.get("weight") is not None for each in real):
         cells = ["" if each is None else str(each.get("weight") or "?") for each in microbatches]
         lanes.append(("weight", cells))
     happened = [event for column in columns for event in column.events]
@@ -133,11 +146,11 @@ def _blocks(widths: Sequence[int], room: int) -> list[range]:
 
 
 def _draw_block(
-    numbers: Sequence[int], windows: Sequence[Mapping[str, Any]], unicode: bool
+    numbers: Sequence[int], windows: Sequence[Mapping[str, Any]], unicode: bool, constant: Set[str]
 ) -> list[Line]:
     groups = _columns(windows)
     columns = [column for group in groups for column in group]
-    lanes = _lanes(columns, unicode)
+    lanes = _lanes(columns, unicode, constant)
     cell = max(2, *(len(text) for _, cells in lanes for text in cells))
     bar = _mark("boundary", unicode)
 
@@ -146,7 +159,7 @@ def _draw_block(
             content.ljust(cell) + (f" {bar} " if column.last else " ")
             for content, column in zip(cells, columns)
         )
-        style = "dim" if label in ("window", "microbatch", "targets") else ""
+        style = "dim" if label in ("microbatch", "epoch", "targets") else ""
         return [(label[: _LABEL_WIDTH - 1].ljust(_LABEL_WIDTH), "dim"), (text.rstrip(), style)]
 
     titles: Line = [("window".ljust(_LABEL_WIDTH), "dim")]
@@ -162,6 +175,16 @@ def _window_width(window: Mapping[str, Any], cell: int) -> int:
     return max(len(window.get("microbatches") or ()), 1) * (cell + 1) + 2
 
 
+def _caption(same: Mapping[str, Any]) -> list[Line]:
+    """What is the same for all microbatches, in words instead of a lane."""
+    parts = []
+    if same["valid_targets"] is not None:
+        parts.append(f"{same['valid_targets']} valid targets in every microbatch")
+    if same["weight"] is not None:
+        parts.append(f"every target weighs {same['weight']}")
+    return [[(", ".join(parts), "dim")]] if parts else []
+
+
 def draw(timeline: Mapping[str, Any], width: int = 100, unicode: bool = True) -> list[Line]:
     """The picture as styled lines, at most ``width`` columns wide unless a single window needs more.
 
@@ -172,11 +195,17 @@ def draw(timeline: Mapping[str, Any], width: int = 100, unicode: bool = True) ->
     lines: list[Line] = []
     if windows:
         everything = [column for group in _columns(windows) for column in group]
-        cell = max(2, *(len(text) for _, cells in _lanes(everything, unicode) for text in cells))
+        same = {key: _constant(windows, key) for key in ("valid_targets", "weight")}
+        constant = {key for key, value in same.items() if value is not None}
+        if not any(_spans_epochs(window) for window in windows):
+            constant.add("epoch")  # its lane would only repeat what the bars say
+        lanes = _lanes(everything, unicode, constant)
+        cell = max(2, *(len(text) for _, cells in lanes for text in cells))
         widths = [_window_width(window, cell) for window in windows]
         for block in _blocks(widths, width - _LABEL_WIDTH):
             part = [windows[index] for index in block]
-            lines += _draw_block([index + 1 for index in block], part, unicode)
+            lines += _draw_block([index + 1 for index in block], part, unicode, constant)
+        lines += _caption(same)
     pending = timeline.get("pending")
     if pending:
         what = "microbatch is" if pending == 1 else "microbatches are"

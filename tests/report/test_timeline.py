@@ -56,6 +56,22 @@ def test_lanes_that_say_nothing_are_left_out():
     assert lanes == {"window", "microbatch", "backward"}
 
 
+def test_what_never_changes_is_said_once():
+    timeline = {"windows": [window(micro(0, valid_targets=8, weight="1/24"), micro(1, valid_targets=8, weight="1/24"))]}
+    drawn = picture(timeline)
+    assert drawn[-1] == "8 valid targets in every microbatch, every target weighs 1/24"
+    assert not any(line.startswith(("targets", "weight")) for line in drawn)
+    timeline["windows"].append(window(micro(2, valid_targets=8, weight="1/8")))
+    assert any(line.startswith("weight") for line in picture(timeline))
+
+
+def test_a_window_that_spans_two_epochs_shows_them():
+    timeline = {"windows": [window(micro(0, epoch=0), micro(1, epoch=1)), window(micro(2, epoch=1))]}
+    assert "epoch       1  2  | 2  |" in picture(timeline, unicode=False)
+    timeline = {"windows": [window(micro(0, epoch=0)), window(micro(1, epoch=1))]}
+    assert not any(line.startswith("epoch") for line in picture(timeline))
+
+
 def test_what_happens_twice_is_counted_and_unknown_events_are_shown():
     timeline = {"windows": [window(micro(0, events=["clip", "clip", "log"]))]}
     drawn = picture(timeline, unicode=False)
