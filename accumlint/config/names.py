@@ -24,7 +24,7 @@ RULES: dict[str, tuple[str, str, Severity]] = {
     "nested-gating": ("ACC209", "C2", E),
     "optimizer-in-backward": ("ACC211", "C2", E),
     "no-sync-with-sharded-grads": ("ACC304", "C3", E),
-    "tail-divided-as-full": ("ACC503", "C5", E),
+    "tail-divided-as-full": ("ACC503", "C5", W),
     "accum-exceeds-epoch": ("ACC504", "C5", E),
     "schedule-length-in-microbatches": ("ACC801", "C8", E),
     "config-batch-mismatch": ("ACC901", "C9", E),

@@ -53,6 +53,7 @@ class Variable:
     words: tuple[Word, ...]
     fixed: bool = True
     exported: bool = False
+    array: bool = False  # set with NAME=( … ): its words are not split again
 
 
 @dataclass
@@ -251,19 +252,19 @@ class Shell:
         value = self._slice(word, match.end())
         if value.raw.startswith("(") and value.raw.endswith(")"):
             inner = lex(self.text, value.begin + 1, value.end - 1)
-            words = tuple(w for w in inner if isinstance(w, Word))
+            words, array = tuple(w for w in inner if isinstance(w, Word)), True
         else:
-            words = (value,)
+            words, array = (value,), False
         previous = self.variables.get(name)
         if appends and previous is not None:
-            self.variables[name] = Variable(previous.words + words, previous.fixed, previous.exported or exported)
+            self.variables[name] = Variable(previous.words + words, previous.fixed, previous.exported or exported, previous.array)
             return
         refers_to_itself = re.search(rf"\$\{{?{name}\b", value.raw) is not None
         same = previous is None or [w.raw for w in previous.words] == [w.raw for w in words]
         if refers_to_itself and previous is not None:
             self.variables[name] = Variable((), False, exported)
             return
-        self.variables[name] = Variable(words, same, exported or (previous is not None and previous.exported))
+        self.variables[name] = Variable(words, same, exported or (previous is not None and previous.exported), array)
 
     # -- expansion --------------------------------------------------------------------------------
 
@@ -281,7 +282,8 @@ class Shell:
                 return [Arg(word.raw, mark, False)]
             result: list[Arg] = []
             for part in variable.words:
-                result.extend(self._split(part, depth + 1, (*within, name)))
+                further = self.expand if variable.array else self._split
+                result.extend(further(part, depth + 1, (*within, name)))
             return result
         text, known = self._text(word.raw, word.begin, depth, within)
         return [Arg(text, mark, known)]
