@@ -40,7 +40,6 @@ REASONS: dict[str, str] = {
     "rank-missing": "a rank of the world has no rows",
     "rank-duplicate": "a rank appears twice",
     "rank-unknown": "a rank is not below the world size",
-    "rank-empty": "a rank has no microbatch",
     "inconsistent-k": "a rank states another number of accumulation steps than the manifest",
     "tail-disagreement": "a rank decides about the tail differently from the manifest",
     "column-length": "a column has another length than the rows it belongs to",

@@ -97,8 +97,13 @@ class _Redactor:
 
     @staticmethod
     def digits(text: str) -> str:
-        """A number text; one that is longer than any number of the format is replaced by a long one."""
-        return text if len(text) <= MAX_DIGITS + 16 else "1" * (MAX_DIGITS + 6)
+        """A number text; one that is longer than any number of the format is replaced by one as wrong."""
+        if len(text) <= MAX_DIGITS + 16:
+            return str(text)
+        nonfinite = refusal(NumberText(text)) == "number-nonfinite"
+        if text.lstrip("-").isdigit():
+            return "1" * (400 if nonfinite else MAX_DIGITS + 6)
+        return "1e999" if nonfinite else "0." + "1" * (MAX_DIGITS + 6)
 
     def redact(self, shape: Shape | None, value: Any) -> Any:
         if isinstance(shape, Nullable):

@@ -13,7 +13,7 @@ from typing import Any
 
 from accumlint.receipt.binding import FileState, states
 from accumlint.receipt.building import Receipt, assemble, previous_segment, unbound_checksum
-from accumlint.receipt.canonical import NotCanonical, canonical_bytes
+from accumlint.receipt.canonical import NotCanonical, canonical_bytes, domain_hash
 from accumlint.receipt.formats import HASHES, RECEIPT_SCHEMA, TOOL, UNBOUND
 from accumlint.receipt.limits import MAX_RECEIPT_BYTES
 from accumlint.receipt.problems import ProblemLog, Rejected
@@ -55,12 +55,15 @@ def verify_bytes(data: bytes) -> Outcome:
     log = ProblemLog()
     for name, shape in (("tool", TOOL), ("hashes", HASHES), ("unbound", UNBOUND)):
         shape.check(tree[name], name, log)
+    if log:
+        return Outcome(REFUTED, tuple(Rejected(log).lines()))
+    unfit = _unfit_hashes(data, tree)
+    if unfit:
+        return Outcome(REFUTED, tuple(unfit))
     try:
         manifest = validate(tree["manifest"], embedded=True)
     except Rejected as rejected:
         return Outcome(REFUTED, tuple(f"manifest: {line}" for line in rejected.lines()))
-    if log:
-        return Outcome(REFUTED, tuple(Rejected(log).lines()))
     try:
         receipt = assemble(manifest, tree["unbound"], tree["tool"]["version"])
     except (Rejected, NotCanonical) as error:
@@ -70,17 +73,50 @@ def verify_bytes(data: bytes) -> Outcome:
     return Outcome(HOLDS, (), receipt)
 
 
+# where the parts begin in canonical bytes; a receipt that lacks one of these is not canonical
+_MARKS = (
+    (b',"manifest":', "manifest"),
+    (b',"plan":', "plan"),
+    (b',"result":', "result"),
+    (b',"schema":"accumlint/receipt/v1","tool":', "rest"),
+)
+
+
+def _unfit_hashes(data: bytes, tree: Mapping[str, Any]) -> list[str]:
+    """Parts whose bytes, as they stand in the file, don't fit the hashes that the file states.
+
+    It costs one pass over the bytes, so damage is found before anything is interpreted. Bytes that pass may
+    still lie: only deriving everything again shows that.
+    """
+    view, hashes = memoryview(data), tree["hashes"]
+    name, begin, found = "", 0, []
+    for mark, following in _MARKS:
+        at = data.find(mark, begin)
+        if at < 0:
+            return ["$: the bytes are not canonical [not-canonical]"]
+        if name and domain_hash(name, view[begin:at]) != hashes[f"{name}_sha256"]:
+            found.append(f"{name}: its bytes do not fit its hash [{name}-hash]")
+        name, begin = following, at + len(mark)
+    bound = {f"{part}_sha256": hashes[f"{part}_sha256"] for part in ("manifest", "plan", "result")}
+    head = canonical_bytes({"schema": tree["schema"], "tool": tree["tool"], **bound})
+    if domain_hash("receipt", head) != hashes["receipt_sha256"]:
+        found.append("hashes: schema, tool and part hashes do not fit the receipt hash [receipt-hash]")
+    return found
+
+
 def _differences(tree: Mapping[str, Any], receipt: Receipt) -> Iterable[str]:
     """Which parts differ from what the rows give; at least one line."""
     derived = {
-        "hashes": receipt.hashes,
         "manifest": receipt.manifest.document,
         "plan": receipt.plan,
         "result": receipt.result,
         "tool": receipt.tool,
+        "hashes": receipt.hashes,
     }
-    lines = []
+    lines: list[str] = []
     for name, value in derived.items():
+        if name == "hashes" and lines:
+            break  # they differ because a part does
         try:
             same = canonical_bytes(tree[name]) == canonical_bytes(value)
         except (NotCanonical, ValueError):
@@ -88,7 +124,8 @@ def _differences(tree: Mapping[str, Any], receipt: Receipt) -> Iterable[str]:
         if not same:
             where = _first_difference(tree[name], value, name)
             lines.append(f"{where}: not what the rows of the manifest give [{name}-differs]")
-    if tree["unbound"].get("crc32") != unbound_checksum({k: v for k, v in tree["unbound"].items() if k != "crc32"}):
+    loose = {key: value for key, value in tree["unbound"].items() if key != "crc32"}
+    if tree["unbound"].get("crc32") != unbound_checksum(loose):
         lines.append("unbound: its checksum does not fit, the part is damaged [unbound-damaged]")
     return lines or ["$: the bytes are not canonical [not-canonical]"]
 

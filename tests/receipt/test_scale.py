@@ -1,0 +1,67 @@
+"""Mutations and growth, in sizes for every run; the full ones are in ``tests/benchmarks/receipt_*.py``."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from accumlint import receipt
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_20_000_mutated_manifests_give_a_receipt_or_a_reason():
+    outcomes = load("receipt_mutations").run(20_000)
+    assert sum(outcomes.values()) == 20_000
+    assert len(outcomes) > 20  # they break in many ways, and some are still manifests
+    assert outcomes["PASS"] > 100 and outcomes["FAIL"] > 100
+
+
+def test_building_grows_linearly():
+    make = load("receipt_growth").manifest
+    seconds = []
+    for ranks in (1, 16):
+        text = json.dumps(make(ranks, 1_000, 8)).encode()
+        best = 9e9
+        for _ in range(2):
+            started = time.perf_counter()
+            receipt.build(receipt.read(text))
+            best = min(best, time.perf_counter() - started)
+        seconds.append(best)
+    assert seconds[1] < 16 * seconds[0] * 2, seconds
+
+
+@pytest.mark.parametrize("sizes", [(500, 8_000)])
+def test_one_window_of_ever_different_counts_grows_linearly(sizes):
+    make = load("receipt_growth").manifest
+    seconds = []
+    for size in sizes:
+        tree = make(1, size, size, True)
+        started = time.perf_counter()
+        receipt.build(tree)
+        seconds.append(time.perf_counter() - started)
+    assert seconds[1] < 16 * seconds[0] * 4 + 0.05, seconds
+
+
+def test_64_ranks_stay_small(tmp_path):
+    """64 ranks x 1,000 microbatches, a tenth of the benchmark, in a process of its own."""
+    growth = load("receipt_growth")
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(growth.manifest(64, 1_000, 8)))
+    run = subprocess.run(
+        [sys.executable, growth.__file__, "--child", str(path), "0"], capture_output=True, text=True, check=True
+    )
+    measured = json.loads(run.stdout)
+    assert measured["peak"] < 100
+    assert measured["build"] < 10
