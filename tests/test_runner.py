@@ -25,7 +25,12 @@ def test_the_sieve_ends_files_before_the_engine_is_loaded(tree):
     assert outcome == runner.Outcome("a.py", skipped="no-accumulation")
 
 
-def test_a_missing_engine_is_said(tree):
+@pytest.fixture
+def workers_early(monkeypatch):
+    monkeypatch.setattr(runner, "PARALLEL_FROM_FILES", 2)
+
+
+def test_a_missing_engine_is_said(tree, workers_early):
     folder = tree({"a.py": BAD})
     with pytest.raises(RunnerError, match="no.such.engine can't be loaded"):
         run(targets_in(folder), EngineChoice("no.such.engine"))
@@ -81,7 +86,7 @@ def many(tmp_path_factory):
     return targets_in(folder)
 
 
-def test_a_dying_worker_costs_one_file(many):
+def test_a_dying_worker_costs_one_file(many, workers_early):
     done = told(run(many, CHOICE, jobs=2).outcomes)
     rules, _, failure = done.pop("dies.py")
     assert rules == ("ACC003",)
@@ -90,7 +95,7 @@ def test_a_dying_worker_costs_one_file(many):
     assert sum(rules == ("ACC202",) for rules, _, _ in done.values()) == 12
 
 
-def test_the_number_of_workers_and_the_order_of_files_change_nothing(many):
+def test_the_number_of_workers_and_the_order_of_files_change_nothing(many, workers_early):
     survivors = [target for target in many if target.name != "dies.py"]  # it would end this process
     here = run(survivors, CHOICE, jobs=1)
     shuffled = list(survivors)

@@ -108,7 +108,7 @@ def _lanes(columns: Sequence[_Column], unicode: bool, constant: Set[str]) -> lis
     real = [each for each in microbatches if each is not None]
     lanes = [("microbatch", [column.index for column in columns])]
     if "epoch" not in constant:
-        cells = ["" if each is None else str(int(each.get("epoch") or 0) + 1) for each in microbatches]
+        cells = ["" if each is None else str(each.get("epoch", "")) for each in microbatches]
         lanes.append(("epoch", cells))
     if "valid_targets" not in constant and any(each.get("valid_targets") is not None for each in real):
         cells = ["" if each is None else str(each.get("valid_targets", "?")) for each in microbatches]
@@ -189,7 +189,7 @@ def draw(timeline: Mapping[str, Any], width: int = 100, unicode: bool = True) ->
     """The picture as styled lines, at most ``width`` columns wide unless a single window needs more.
 
     ``timeline`` is plain JSON: ``k``, ``windows`` (each with ``microbatches``, ``events`` at its boundary
-    and ``tail``), ``pending`` (microbatches that no step ever used) and ``note``.
+    and ``tail``; a microbatch's ``epoch`` is shown as it is, its ``index`` counts from 0), ``pending`` (microbatches that no step ever used) and ``note``.
     """
     windows = list(timeline.get("windows") or ())
     lines: list[Line] = []

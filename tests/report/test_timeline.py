@@ -66,9 +66,9 @@ def test_what_never_changes_is_said_once():
 
 
 def test_a_window_that_spans_two_epochs_shows_them():
-    timeline = {"windows": [window(micro(0, epoch=0), micro(1, epoch=1)), window(micro(2, epoch=1))]}
+    timeline = {"windows": [window(micro(0, epoch=1), micro(1, epoch=2)), window(micro(2, epoch=2))]}
     assert "epoch       1  2  | 2  |" in picture(timeline, unicode=False)
-    timeline = {"windows": [window(micro(0, epoch=0)), window(micro(1, epoch=1))]}
+    timeline = {"windows": [window(micro(0, epoch=1)), window(micro(1, epoch=2))]}
     assert not any(line.startswith("epoch") for line in picture(timeline))
 
 
