@@ -24,9 +24,13 @@ class Root:
 
     function: ir.Function | None
     times: int = 1
+    cls: ir.Class | None = None  # a class whose hooks a framework calls
+    role: str = ""
 
     @property
     def name(self) -> str:
+        if self.cls is not None:
+            return self.cls.name
         return self.function.qualname if self.function is not None else "<module>"
 
 
@@ -124,6 +128,10 @@ class Explorer:
         first = self._root(Root(None))
         if first is not None:
             out.append(first)
+        for cls, role in self._driven():
+            found = self._root(Root(None, 1, cls, role))
+            if found is not None:
+                out.append(found)
         for _ in range(MAX_ROOTS):
             waiting = roots(self.module, self.covered)
             if not waiting:
@@ -135,6 +143,19 @@ class Explorer:
                 out.append(found)
         return out
 
+    def _driven(self) -> list[tuple[ir.Class, str]]:
+        """Classes whose hooks are called by a framework that we know how to play."""
+        probe = self._interpreter(Learned())
+        out = []
+        for cls in self.module.classes.values():
+            if not cls.methods.keys() & {"training_step", "compute_loss"}:
+                continue
+            probe.prepare_module(self.module)
+            role = probe.registry.role_of_class(probe, cls)
+            if f"drive {role}" in probe.registry.table.roles:
+                out.append((cls, role))
+        return out
+
     def _interpreter(self, learned: Learned, **options: Any) -> Interpreter:
         run = Interpreter(self.module, self.vocabulary, learned, receivers=self.receivers, **options)
         if self.ignored_constant:
@@ -144,7 +165,10 @@ class Explorer:
     def _run(self, run: Interpreter, root: Root) -> str:
         """Run to the end; returns how it ended: '', budget, abort."""
         try:
-            if root.function is None:
+            if root.cls is not None:
+                run.prepare_module(self.module)
+                run.registry.table.roles[f"drive {root.role}"](run, run.blank_instance(root.cls), run.length)
+            elif root.function is None:
                 run.run_module()
             else:
                 run.run_root(root.function, root.times)

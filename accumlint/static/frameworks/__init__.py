@@ -10,9 +10,9 @@ from accumlint.static.frameworks.base import Registry
 @functools.cache
 def registry() -> Registry:
     """The registry with every framework's tables."""
-    from accumlint.static.frameworks import python, tensor_operations, torch
+    from accumlint.static.frameworks import accelerate, deepspeed, hf_trainer, lightning, python, tensor_operations, torch
 
     made = Registry()
-    for module in (python, tensor_operations, torch):
+    for module in (accelerate, deepspeed, lightning, hf_trainer, python, tensor_operations, torch):
         made.add(module.TABLE)
     return made

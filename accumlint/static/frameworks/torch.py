@@ -162,12 +162,24 @@ def _optimizer_step(run: Interpreter, receiver: Thing, call: Call) -> Any:
             return return_value
     if "scale" in call.kwargs:
         run.emit(Kind.RESCALE, call.site, factor=None, models=receiver.models)
+    if receiver.state.get("engine") is not None:
+        return None  # the engine steps it
+    if owned_and_idle(run, receiver):
+        return None
     _step_optimizer(run, receiver, call.site)
     return None
 
 
+def owned_and_idle(run: Interpreter, thing: Thing) -> bool:
+    """A framework holds this optimizer or scheduler and its window is not complete: the call does nothing."""
+    accelerator = thing.state.get("accelerator")
+    return accelerator is not None and not run.scouting and not accelerator.state.get("sync", True)
+
+
 @method("optimizer", "zero_grad", "clear_grad")
 def _optimizer_clear(run: Interpreter, receiver: Thing, call: Call) -> Any:
+    if receiver.state.get("engine") is not None or owned_and_idle(run, receiver):
+        return None
     run.emit(Kind.CLEAR, call.site, receiver.number, models=receiver.models, by="optimizer")
     return None
 
@@ -349,7 +361,14 @@ def _scheduler_step(run: Interpreter, receiver: Thing, call: Call) -> Any:
     metric = call.get(0, "metrics")
     plateau = receiver.state.get("constructor") == "ReduceLROnPlateau" or isinstance(metric, (Tensor, Unknown)) and not _is_index(metric)
     absolute = call.name == "step_update" or (bool(call.args or call.kwargs) and not plateau)
-    run.emit(Kind.SCHEDULE, call.site, receiver.number, absolute=absolute, plateau=plateau)
+    if receiver.state.get("engine") is not None:
+        return None  # moved by the engine
+    accelerator = receiver.state.get("accelerator")
+    free = accelerator is not None and accelerator.state.get("free scheduler")
+    if not free and owned_and_idle(run, receiver):
+        return None
+    times = RANKS if accelerator is not None and not free and not accelerator.state.get("split_batches") else 1
+    run.emit(Kind.SCHEDULE, call.site, receiver.number, absolute=absolute, plateau=plateau, times=times)
     return None
 
 
@@ -701,6 +720,9 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None, via
     sync: Any = None
     if parallel:
         sync = run.no_sync == 0 and all(run.sync_flags.get(m, True) for m in models)
+    if isinstance(model, Thing) and model.state.get("bypasses") and not run.no_grad:
+        parallel, sync = "ddp", False
+        run.sync_site = call.site
     outermost = not run.things.get("inside forward")
     if outermost and not run.no_grad:
         run.emit(Kind.FORWARD, call.site, getattr(model, "number", -1), sync=sync, parallel=parallel)
