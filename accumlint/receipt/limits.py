@@ -4,7 +4,7 @@ They are checked before anything is parsed or allocated, so that a hostile docum
 """
 
 MAX_JSON_BYTES = 48 * 1024 * 1024
-MAX_YAML_BYTES = 8 * 1024 * 1024  # YAML is read event by event in Python: a smaller cap keeps it in seconds
+MAX_YAML_BYTES = 2 * 1024 * 1024  # YAML is read event by event in Python: a smaller cap keeps it in seconds
 MAX_RECEIPT_BYTES = 160 * 1024 * 1024  # a receipt holds its manifest and the result of every window
 MAX_DEPTH = 16  # the deepest place of a receipt is eight levels down
 MAX_INTEGER = 2**53 - 1  # every JSON reader keeps integers up to here

@@ -10,13 +10,13 @@ from typing import Any, BinaryIO
 from accumlint.receipt.arithmetic import View, Weights, WindowSums, accept, microbatch_weight, window_sums
 from accumlint.receipt.canonical import canonical_bytes
 from accumlint.receipt.formats import CLOCKS
-from accumlint.receipt.limits import MAX_LISTED_WEIGHTS, MAX_LISTED_WINDOWS
+from accumlint.receipt.limits import MAX_LISTED_WEIGHTS
 from accumlint.receipt.manifest import CARRIED, DROPPED, EXECUTED, SKIPPED, Manifest, Window
 from accumlint.receipt.numbers import exact, to_fraction
 from accumlint.receipt.verdicts import (
     NOT_RUN,
     Assessment,
-    Deviation,
+    Deviations,
     assess,
     deviations,
     judge,
@@ -294,7 +294,7 @@ class _Tail:
         return {"policy": policy, "windows": self.dispositions, "pending": self.pending}
 
 
-def _clocks(manifest: Manifest, found: Sequence[Deviation]) -> dict[str, Any]:
+def _clocks(manifest: Manifest, found: Deviations) -> dict[str, Any]:
     return {
         "totals_by_rank": {
             name: [sum(rows.clocks[name]) if name in rows.clocks else None for rows in manifest.ranks]
@@ -308,9 +308,9 @@ def _clocks(manifest: Manifest, found: Sequence[Deviation]) -> dict[str, Any]:
                 "expected": d.expected,
                 "recorded": d.recorded,
             }
-            for d in found[:MAX_LISTED_WINDOWS]
+            for d in found.listed
         ],
-        "deviations_counted": len(found),
+        "deviations_counted": found.counted,
         "nonfinite_windows_by_rank": [
             None if rows.nonfinite is None else sum(rows.nonfinite) for rows in manifest.ranks
         ],

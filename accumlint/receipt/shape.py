@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from accumlint.receipt.limits import MAX_INTEGER
+from accumlint.receipt.limits import MAX_INTEGER, MAX_PATHS_PER_REASON
 from accumlint.receipt.numbers import NUMBER_PATTERN, NonFinite, NumberText, refusal, to_decimal
 from accumlint.receipt.problems import ProblemLog
 from accumlint.receipt.reading import RepeatedKeys
@@ -262,7 +262,9 @@ class Record(Shape):
             if key not in self.fields:
                 unknown += 1
                 # an unknown key may be anything: it is named by its place, and guessed only among our own words
-                near = difflib.get_close_matches(str(key), self.fields, 1, 0.75) if len(str(key)) < 64 else []
+                # (only the first few: guessing costs far more than looking a key up)
+                guess = unknown <= MAX_PATHS_PER_REASON and len(str(key)) < 64
+                near = difflib.get_close_matches(str(key), self.fields, 1, 0.75) if guess else []
                 place = f"{path}.<unknown key {unknown}>" if path else f"<unknown key {unknown}>"
                 log.add("unknown-key", place, f"perhaps {near[0]} was meant" if near else "")
         for key, field in self.fields.items():

@@ -7,7 +7,7 @@ well. NOT-DISCRIMINATING: right and wrong formula agree on this data. NOT-RUN: n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -254,10 +254,23 @@ def observed(facts: Sequence[Assessment]) -> Verdict:
     return _measured("observed", rows, "within-tolerance", "beyond-tolerance")
 
 
-def deviations(manifest: Manifest) -> list[Deviation]:
+@dataclass
+class Deviations:
+    """All deviations of a manifest: the first ones listed, all counted, and the windows they are in, by clock."""
+
+    listed: list[Deviation] = field(default_factory=list)
+    counted: int = 0
+    windows: dict[str, set[int]] = field(default_factory=dict)
+
+    def affected(self, clocks: Sequence[str]) -> tuple[int, ...]:
+        """Windows in which one of these clocks deviates, in order."""
+        return tuple(sorted(set().union(*(self.windows.get(clock, ()) for clock in clocks))))
+
+
+def deviations(manifest: Manifest) -> Deviations:
     """Every recorded clock that differs from the plan: by clock, then rank, then window."""
     plan = expected_clocks(manifest.document)
-    found = []
+    found = Deviations()
     for clock in CLOCKS:
         for rows in manifest.ranks:
             column = rows.clocks.get(clock)
@@ -265,8 +278,12 @@ def deviations(manifest: Manifest) -> list[Deviation]:
                 continue
             for offset, window in enumerate(manifest.windows):
                 expected = _expected(plan[window.kind][clock], window, rows, offset)
-                if expected is not None and column[offset] != expected:
-                    found.append(Deviation(clock, rows.rank, window.index, expected, column[offset]))
+                if expected is None or column[offset] == expected:
+                    continue
+                found.counted += 1
+                found.windows.setdefault(clock, set()).add(window.index)
+                if len(found.listed) < MAX_LISTED_WINDOWS:
+                    found.listed.append(Deviation(clock, rows.rank, window.index, expected, column[offset]))
     return found
 
 
@@ -281,14 +298,14 @@ def _expected(rule: int | str, window: Window, rows: Rows, offset: int) -> int |
     return int(rule)
 
 
-def clocks(manifest: Manifest, found: Sequence[Deviation]) -> Verdict:
+def clocks(manifest: Manifest, found: Deviations) -> Verdict:
     """Backward, step, scheduler, scaler, clear and update counter, judged against the plan."""
     names = [name for name in CLOCKS if name not in ("unscale", "clip")]
     if not any(name in rows.clocks for rows in manifest.ranks for name in names):
         return Verdict("clocks", NOT_RUN, "not-recorded")
-    wrong = sorted({d.window for d in found if d.clock in names})
+    wrong = found.affected(names)
     if wrong:
-        return Verdict("clocks", FAIL, "clock-deviates", tuple(wrong))
+        return Verdict("clocks", FAIL, "clock-deviates", wrong)
     return Verdict("clocks", PASS, "clocks-agree")
 
 
@@ -342,7 +359,7 @@ def sync(manifest: Manifest) -> Verdict:
     return Verdict("sync", PASS, "synchronised-at-the-end")
 
 
-def precision(manifest: Manifest, found: Sequence[Deviation]) -> Verdict:
+def precision(manifest: Manifest, found: Deviations) -> Verdict:
     """One loss scale per window over all ranks; unscale and clip as often as the plan expects."""
     scales = [rows.loss_scales for rows in manifest.ranks]
     counted = any(name in rows.clocks for rows in manifest.ranks for name in ("unscale", "clip"))
@@ -356,9 +373,9 @@ def precision(manifest: Manifest, found: Sequence[Deviation]) -> Verdict:
         )
         if changed:
             return Verdict("precision", FAIL, "scale-changed", changed)
-    wrong = sorted({d.window for d in found if d.clock in ("unscale", "clip")})
+    wrong = found.affected(("unscale", "clip"))
     if wrong:
-        return Verdict("precision", FAIL, "unscale-or-clip-count", tuple(wrong))
+        return Verdict("precision", FAIL, "unscale-or-clip-count", wrong)
     return Verdict("precision", PASS, "precision-in-order")
 
 
@@ -397,7 +414,7 @@ def ranks(manifest: Manifest) -> Verdict:
     return Verdict("ranks", PASS, "ranks-agree")
 
 
-def judge(manifest: Manifest, facts: Sequence[Assessment], found: Sequence[Deviation]) -> tuple[Verdict, ...]:
+def judge(manifest: Manifest, facts: Sequence[Assessment], found: Deviations) -> tuple[Verdict, ...]:
     """All tiers, in the order of the plan."""
     return (
         arithmetic(manifest, facts),

@@ -22,7 +22,7 @@ def load(name):
 
 
 def test_20_000_mutated_manifests_give_a_receipt_or_a_reason():
-    outcomes = load("receipt_mutations").run(20_000)
+    outcomes = load("receipt_mutations").run(20_000, archive_every=8)
     assert sum(outcomes.values()) == 20_000
     assert len(outcomes) > 20  # they break in many ways, and some are still manifests
     assert outcomes["PASS"] > 100 and outcomes["FAIL"] > 100
@@ -65,3 +65,41 @@ def test_64_ranks_stay_small(tmp_path):
     measured = json.loads(run.stdout)
     assert measured["peak"] < 100
     assert measured["build"] < 10
+
+
+def test_hostile_documents_cost_their_size_and_no_more(manifest):
+    """Things that could be slow per item: unknown keys, problems, ids, YAML scalars."""
+    tree = manifest()
+    rank = tree["ranks"][0]
+    documents = {
+        "unknown keys": json.dumps({**tree, **{f"unknown{i}": 0 for i in range(100_000)}}).encode(),
+        "wrong entries": json.dumps({**tree, "ranks": [{**rank, "valid_targets": ["x"] * 200_000}]}).encode(),
+        "equal ids": json.dumps({**tree, "ranks": [{**rank, "microbatch_ids": ["x"] * 100_000}]}).encode(),
+        "many ranks": json.dumps({**tree, "ranks": [rank] * 2_000}).encode(),
+        "gaps": json.dumps({**tree, "ranks": [{**rank, "windows": list(range(0, 10**6, 10))}]}).encode(),
+        "yaml": b"a: [" + b"1," * 300_000 + b"]",
+    }
+    for name, data in documents.items():
+        started = time.perf_counter()
+        with pytest.raises(receipt.Rejected):
+            receipt.build(receipt.read(data))
+        assert time.perf_counter() - started < 10, name
+
+
+def test_clocks_that_are_all_wrong_are_counted_not_collected(manifest):
+    count = 2_000
+    tree = manifest(accumulation_steps=1)
+    rank = tree["ranks"][0]
+    for key in ("microbatch_ids", "sync", "decisions"):
+        del rank[key]
+    rank.update(
+        accumulation_steps=1,
+        windows=list(range(count)),
+        valid_targets=[2] * count,
+        loss_numerators=[1] * count,
+        gradient_numerators=[[1] * count],
+        clocks={name: [5] * count for name in rank["clocks"]},
+    )
+    made = receipt.build(tree)
+    clocks = made.result["clocks"]
+    assert (len(clocks["deviations"]), clocks["deviations_counted"]) == (20, 9 * count)
