@@ -48,13 +48,15 @@ def close_product(batch: Batch) -> Verdict:
     floor division and asserts then.
     """
     micro, k, total, ranks = batch.micro, batch.accumulation, batch.total, batch.ranks
-    if total is None or (micro is None and k is None):
+    if total is None or total <= 0:
         return Verdict(None)
+    if micro is None and k is None:
+        return close_local(Batch(total=total, ranks=ranks))  # micro = total // ranks, accumulation 1
     known = (micro or 1) * (k or 1)
     text = " × ".join(
         part for part in (f"micro-batch {micro}" if micro else "", f"accumulation {k}" if k else "") if part
     )
-    if known <= 0 or total <= 0:
+    if known <= 0:
         return Verdict(None)
     if total % known:
         return Verdict(False, f"global batch {total} is not a multiple of {text} = {known}, so no number of ranks closes the product")

@@ -91,7 +91,7 @@ def compare_trainer(deepspeed: View, steps: Side | None, micro: Side | None, cli
     transformers/integrations/deepspeed.py ``trainer_config_process`` raises "Please correct the following
     DeepSpeed config values that mismatch TrainingArguments values" at the start of training.
     """
-    findings = []
+    findings = list(strict_json(deepspeed))
     theirs = _fact_side(deepspeed, "accumulation")
     if steps and theirs and steps.number != theirs.number:
         message = (
@@ -115,6 +115,14 @@ def compare_trainer(deepspeed: View, steps: Side | None, micro: Side | None, cli
         findings.append(_conflict("config-clip-conflict", theirs_clip, clip, message))
     findings += compare_schedule(deepspeed, steps, most)
     return findings
+
+
+def strict_json(deepspeed: View) -> Iterator[Finding]:
+    """DeepSpeed reads Hjson; the Trainer and Accelerate read the same file with ``json.load`` (utils/deepspeed.py)."""
+    laxity = deepspeed.document.laxity
+    if laxity is not None:
+        mark = Mark(laxity.line, laxity.column, laxity.line, laxity.column)
+        yield report("syntax-error", deepspeed.path, mark, f"{laxity.message}: DeepSpeed would read it, but Accelerate and the Trainer refuse the file")
 
 
 def compare_schedule(deepspeed: View, steps: Side | None, most: Side | None) -> list[Finding]:
@@ -185,6 +193,7 @@ def _accelerate_plugin(script: Script, deepspeed: View) -> Iterator[Finding]:
     for call in wiring.accelerators(script):
         if not plugins or not ({"deepspeed_plugin", "deepspeed_plugins"} & set(call.keywords)):
             continue
+        yield from strict_json(deepspeed)
         own = _side(script, call, "gradient_accumulation_steps")
         if own is None:
             continue

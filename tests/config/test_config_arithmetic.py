@@ -45,6 +45,7 @@ def test_local_batches(total, ranks):
 def test_missing_numbers_leave_it_open():
     assert close_product(Batch(4, 2)).closes is None
     assert close_product(Batch(total=8)).closes is None
+    assert close_product(Batch(total=8, ranks=3)).closes is False
     assert close_derived(Batch(total=8)).closes is None
     assert close_local(Batch(total=8)).closes is None
     assert close_product(Batch(4, 2, -1)).closes is None
