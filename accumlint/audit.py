@@ -182,7 +182,7 @@ def _failing(findings: Sequence[Finding], settings: Settings) -> int:
 
 
 # sieves that leave a file unread rather than find it empty
-_NOT_READ = ("too-large", "too-deep")
+_NOT_READ = ("too-large", "too-deep", "too-slow")
 
 
 def _count(done: runner.Run, collection: Collection, errors: Sequence[tuple[str, str]]) -> Summary:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,12 +26,18 @@ NO_ACCUMULATION = "no-accumulation"
 PARALLEL_FROM_FILES = 24
 # Training scripts are tens of kilobytes; what is larger than this is generated, and takes minutes to parse.
 MAX_BYTES = 2_000_000
-# The engine bounds its own work; this is for what it can't bound (native code that hangs).
-SECONDS_PER_FILE = 120.0
+# The engine bounds its own work; this is for what it can't bound (native code: a sum of 20,000 terms keeps the
+# parser busy for minutes).
+SECONDS_PER_FILE = 60.0
+# People don't write such lines. Files that have one are read in a worker, however few files there are, since they
+# can exhaust time or memory in the parser.
+LONG_LINE_BYTES = 10_000
 # A fresh process now and then keeps memory from growing with the length of the run.
 FILES_PER_WORKER = 400
 # Parsers recurse natively: 3,000 nested brackets end a process that has the usual 8 MB.
 STACK_BYTES = 512 * 1024 * 1024
+# What that stack carries of Python's own recursion; sums of thousands of terms need it.
+RECURSION_LIMIT = 20_000
 
 
 class RunnerError(RuntimeError):
@@ -69,16 +76,12 @@ class Engine:
 
     def analyse(self, name: str, data: bytes) -> Outcome:
         """The outcome for one file; never raises what the file caused."""
-        from accumlint.own_findings import analysis_incomplete, describe_syntax_error
+        from accumlint.own_findings import describe_syntax_error
 
-        if len(data) > MAX_BYTES:
-            reason = f"not analysed: {len(data):,} bytes, and files above {MAX_BYTES:,} are left alone"
-            return Outcome(name, (analysis_incomplete(name, reason),), skipped="too-large")
         try:
             report = self._analyse(data, name, self._project, self._settings)
         except RecursionError:
-            reason = "not analysed: its expressions or blocks are nested too deeply"
-            return Outcome(name, (analysis_incomplete(name, reason),), skipped="too-deep")
+            return _left_alone(name, "too-deep", "its expressions or blocks are nested too deeply")
         except Exception as error:  # noqa: BLE001 - one bad file must not stop the rest
             if isinstance(error, SyntaxError | UnicodeDecodeError) or type(error).__name__ == "ParserSyntaxError":
                 return Outcome(name, (describe_syntax_error(name, data, error),), skipped="syntax-error")
@@ -97,6 +100,13 @@ def _where(error: BaseException) -> str:
         place = f" in {os.path.basename(code.co_filename)}:{trace.tb_lineno}"
     text = " ".join(str(error).split())[:200]
     return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
+
+
+def _left_alone(name: str, sieve: str, reason: str) -> Outcome:
+    """A file that meets a limit of ours: nothing broke, but nobody may take it for clean."""
+    from accumlint.own_findings import analysis_incomplete
+
+    return Outcome(name, (analysis_incomplete(name, f"not analysed: {reason}"),), skipped=sieve)
 
 
 def _broken(name: str, message: str) -> Outcome:
@@ -121,14 +131,18 @@ def deep(function, *arguments):
         before = threading.stack_size(STACK_BYTES)
     except (ValueError, RuntimeError):
         return function(*arguments)  # a platform that doesn't let us choose
+    limit = sys.getrecursionlimit()
     try:
         thread = threading.Thread(target=call, daemon=True)
+        sys.setrecursionlimit(max(limit, RECURSION_LIMIT))
         thread.start()
     except RuntimeError:  # address space is limited
+        sys.setrecursionlimit(limit)
         return function(*arguments)
     finally:
         threading.stack_size(before)
     thread.join()
+    sys.setrecursionlimit(limit)
     succeeded, value = box[0]
     if not succeeded:
         raise value
@@ -140,7 +154,7 @@ class Sieved(NamedTuple):
 
     outcome: Outcome | None  # set when the file is done with
     marked: bool = False  # it holds suppression comments
-    size: int = 0
+    long_lines: bool = False
 
 
 def read(target: Target, stdin: bytes) -> bytes:
@@ -162,7 +176,10 @@ def sieve(target: Target, stdin: bytes) -> Sieved:
         return Sieved(Outcome(target.name), marked)
     if not may_accumulate(data):
         return Sieved(Outcome(target.name, skipped=NO_ACCUMULATION), marked)
-    return Sieved(None, marked, len(data))
+    if len(data) > MAX_BYTES:
+        reason = f"{len(data):,} bytes, and files above {MAX_BYTES:,} are left alone"
+        return Sieved(_left_alone(target.name, "too-large", reason), marked)
+    return Sieved(None, marked, max(map(len, data.split(b"\n"))) > LONG_LINE_BYTES)
 
 
 class Run(NamedTuple):
@@ -184,7 +201,10 @@ def run(targets: Sequence[Target], choice: EngineChoice, jobs: int = 0, stdin: b
     if workers > 1 and len(left) >= PARALLEL_FROM_FILES:
         analysed = analyse_in_workers(left, choice, workers, stdin)
     else:
-        analysed = analyse_here(left, choice, stdin)
+        apart = [target for target in left if sieved[target].long_lines and target.kind != STDIN]
+        analysed = analyse_here([target for target in left if target not in apart], choice, stdin)
+        if apart:
+            analysed.update(analyse_in_workers(apart, choice, 1))
     outcomes = tuple(sieved[target].outcome or analysed[target.name] for target in targets)
     marked = frozenset(target.name for target in targets if sieved[target].marked)
     return Run(outcomes, marked, tuple(left))
@@ -325,8 +345,8 @@ def analyse_in_workers(
                     worker.process.kill()
                     worker.end()
                     assert worker.target is not None
-                    message = f"it took longer than {SECONDS_PER_FILE:.0f} seconds"
-                    done[worker.target.name] = _broken(worker.target.name, message)
+                    reason = f"it took longer than {SECONDS_PER_FILE:.0f} seconds"
+                    done[worker.target.name] = _left_alone(worker.target.name, "too-slow", reason)
     finally:
         for worker in [*idle, *busy.values()]:
             if worker in busy.values():

@@ -109,8 +109,15 @@ def test_a_worker_that_hangs_is_given_up(tree, monkeypatch):
     files = {f"{n}.py": BAD for n in range(3)}
     folder = tree({**files, "hangs.py": b"backward  #: hang"})
     done = told(runner.analyse_in_workers(targets_in(folder), CHOICE, 2).values())
-    assert done.pop("hangs.py") == (("ACC003",), "", "it took longer than 1 seconds")
+    assert done.pop("hangs.py") == (("ACC003",), "too-slow", "")
     assert set(done.values()) == {(("ACC202",), "", "")}
+
+
+def test_files_with_very_long_lines_are_kept_apart(tree):
+    folder = tree({"a.py": BAD, "long.py": b"backward  #: die " + b"x" * runner.LONG_LINE_BYTES})
+    done = told(run(targets_in(folder), CHOICE).outcomes)
+    assert done["a.py"] == (("ACC202",), "", "")
+    assert done["long.py"][2] == "the process that read it died (exit code 139)"
 
 
 def test_workers_are_replaced_after_a_while(tree, monkeypatch):

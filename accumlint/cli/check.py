@@ -136,16 +136,17 @@ def is_configuration(path: str, head: bytes) -> bool:
     return may_be_configuration(path, head)
 
 
-def exit_code(failing: int, errors: int, checked: int, filtered_away: bool) -> int:
+def exit_code(failing: int, errors: int, targets: int, filtered_away: bool) -> int:
     """1 where something fails; else 2 where something broke; 3 where nothing was there to check.
 
+    ``targets`` counts files that were looked at, those that meet a limit of the analysis among them;
     ``filtered_away``: only files were named and all of them were left out, as a hook manager may do.
     """
     if failing:
         return FINDINGS
     if errors:
         return BROKEN
-    if not checked and not filtered_away:
+    if not targets and not filtered_away:
         return NOTHING_CHECKED
     return CLEAN
 
@@ -184,7 +185,7 @@ def run(arguments: Namespace) -> int:
     except (AuditError, PresentError) as error:
         return _complain(str(error))
     filtered_away = bool(collection.skipped) and collection.only_files_named
-    return exit_code(failing, len(report.summary.errors), report.summary.files_checked, filtered_away)
+    return exit_code(failing, len(report.summary.errors), len(targets), filtered_away)
 
 
 def _complain(message: str) -> int:

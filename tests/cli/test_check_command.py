@@ -67,6 +67,7 @@ def test_a_finding_has_the_documented_shape(tree, capsys):
         (BAD, ["--per-file-ignores", "b.py:ACC202"], 1),
         ("print()", [], 0),
         ("#: crash backward", [], 2),
+        ("#: deep backward", [], 0),
         (BAD.replace("ACC202", "syntax") + "(", [], 1),
     ],
 )
