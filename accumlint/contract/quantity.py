@@ -90,6 +90,9 @@ class Quantity:
             return Quantity(self.ranks, self.symbols, tags)
         if not any(self.ranks):
             return Quantity(tuple(sign * b for b in other.ranks), other.symbols, tags)
+        if "single" in tags:
+            # the counts of several microbatches added up are the count of none of them
+            tags = tags - {"single"} | {"several"}
         if self.symbols != other.symbols:
             return None
         return Quantity(tuple(a + sign * b for a, b in zip(self.ranks, other.ranks)), self.symbols, tags)
@@ -108,7 +111,7 @@ class Quantity:
         total = sum(self.ranks, Fraction(0))
         if average:
             total /= len(self.ranks)
-        return Quantity((total,) * len(self.ranks), self.symbols, self.tags | {"reduced"})
+        return Quantity((total,) * len(self.ranks), self.symbols, self.tags - {"single"} | {"reduced"})
 
     def __str__(self) -> str:
         value = str(self.ranks[0]) if self.uniform else "/".join(f"[{v}]" for v in self.ranks)

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from accumlint.contract.events import Kind, Part
 from accumlint.contract.quantity import Quantity
-from accumlint.contract.windows import Window
+from accumlint.contract.windows import Contribution, Window
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Share:
     tags: frozenset[str]
     averaged: bool
     models: frozenset[int] | None = None
+    scaled_at: int = -1  # where the gradient itself was scaled last
 
 
 def _numbers(counts: dict, batch: int, basis: str, ranks: int) -> tuple[Fraction, ...]:
@@ -62,7 +63,7 @@ def shares(window: Window, trace) -> list[Share]:
         for part in details["parts"]:
             count = _numbers(trace.counts, part.batch, part.basis, ranks)
             weight = part.weight
-            for factor in contribution.factors:
+            for factor, _ in contribution.factors:
                 weight = weight * factor if weight is not None and factor is not None else None
             if details.get("divisor") is not None and weight is not None:
                 weight = weight / details["divisor"]
@@ -70,15 +71,25 @@ def shares(window: Window, trace) -> list[Share]:
                 out.append(Share(contribution.event.microbatch, part, contribution.event.site, count, None, None, (), frozenset(), averaged,
                                  details.get("models")))
                 continue
-            effective = tuple(value / ranks if averaged else value for value in weight.ranks)
             local = totals[part.basis]
             everyone = sum(local, Fraction(0))
-            ratio = tuple(
-                value * (everyone if parallel else local[rank]) for rank, value in enumerate(effective)
-            )
+            effective = tuple(value / ranks if averaged else value for value in weight.ranks)
+            if not parallel:
+                # one process: the second rank's data is nobody's
+                effective, count, everyone = effective[:1], count[:1], local[0]
+            ratio = tuple(value * everyone for value in effective)
             out.append(Share(contribution.event.microbatch, part, contribution.event.site, count, effective, ratio, weight.symbols, weight.tags, averaged,
-                             details.get("models")))
+                             details.get("models"), _rescaled_at(contribution)))
     return out
+
+
+def _rescaled_at(contribution: Contribution) -> int:
+    """Where a gradient was scaled: the call that chose the factor, when a helper does the work."""
+    if not contribution.factors:
+        return -1
+    event = contribution.factors[-1][1]
+    depth = len(contribution.event.stack)
+    return event.stack[-1] if len(event.stack) > min(depth, 1) and event.stack else event.site
 
 
 def _constant(symbols: Iterable[tuple[str, int]]) -> bool:
@@ -123,7 +134,8 @@ def judge(window: Window, trace) -> Verdict:
     if len(ratios) == 1:
         factor = ratios.pop()
         return Verdict("right" if factor == 1 else "scaled", factor, tuple(main), assumed)
-    by_rank = [{s.ratio[rank] for s in main if s.ratio is not None} for rank in range(trace.ranks)]
+    width = min(len(s.ratio) for s in main if s.ratio is not None)
+    by_rank = [{s.ratio[rank] for s in main if s.ratio is not None} for rank in range(width)]
     if all(len(values) == 1 for values in by_rank):
         return Verdict("uneven-ranks", None, tuple(main), assumed)
     return Verdict("uneven", None, tuple(main), assumed)
@@ -154,9 +166,13 @@ def divided_by(window: Window) -> list[int]:
 
 def tagged(window: Window, tag: str) -> bool:
     """Some weight of the window was computed from a number with that tag."""
-    return any(
-        part.weight is not None and tag in part.weight.tags for c in window.contributions for part in c.event.details["parts"]
-    )
+    for contribution in window.contributions:
+        divisor = contribution.event.details.get("divisor")
+        if divisor is not None and tag in divisor.tags:
+            return True
+        if any(part.weight is not None and tag in part.weight.tags for part in contribution.event.details["parts"]):
+            return True
+    return False
 
 
 def as_text(value: Fraction | Quantity) -> str:

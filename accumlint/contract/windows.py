@@ -19,8 +19,9 @@ class Contribution:
 
     event: Event
     order: int
-    factors: list[Quantity | None] = field(default_factory=list)
+    factors: list[tuple[Quantity | None, Event]] = field(default_factory=list)
     stepped: bool = False
+    foreign: bool = False  # another optimizer already stepped on it, for parameters that are not this group's
 
 
 @dataclass
@@ -29,7 +30,7 @@ class Window:
 
     ``fresh``: contributions added since the previous step and still there at the step; ``erased``: added and
     cleared before the step (with the event that cleared them); ``stale``: still there from before the previous
-    step. ``events``: all events since the previous step, in order, the step included.
+    step; ``foreign``: left there by another optimizer's backward. ``events``: all events since the previous step, in order, the step included.
     """
 
     index: int
@@ -38,7 +39,7 @@ class Window:
     fresh: list[Contribution]
     erased: list[tuple[Contribution, Event]]
     stale: list[Contribution]
-    start_order: int = 0
+    foreign: list[Contribution] = field(default_factory=list)
 
     @property
     def microbatches(self) -> list[int]:
@@ -236,13 +237,21 @@ def _ledger(trace: Trace, events: list[Event], group: frozenset[int], alone: boo
                 windows[-1].events.append(event)  # stepped together with the one before
                 continue
             current.append(event)
-            fresh = [c for c in buffer if not c.stepped]
-            stale = [c for c in buffer if c.stepped]
-            windows.append(Window(len(windows), event, current, fresh, erased, stale))
+            fresh = [c for c in buffer if not c.stepped and not c.foreign]
+            stale = [c for c in buffer if c.stepped and not c.foreign]
+            foreign = [c for c in buffer if c.foreign]
+            windows.append(Window(len(windows), event, current, fresh, erased, stale, foreign))
             for contribution in buffer:
                 contribution.stepped = True
             current, erased, closed = [], [], True
             continue
+        if kind is Kind.STEP:
+            theirs = event.details.get("models")
+            if theirs is not None and models is not None and not theirs & models:
+                for contribution in buffer:
+                    reached = contribution.event.details.get("models")
+                    if reached is not None and reached & theirs:
+                        contribution.foreign = True
         if kind is Kind.BACKWARD:
             if not _concerns(event.details.get("models"), models):
                 continue
@@ -256,14 +265,16 @@ def _ledger(trace: Trace, events: list[Event], group: frozenset[int], alone: boo
                 continue
             if not own and not _concerns(event.details.get("models"), models):
                 continue
-            lost = [c for c in buffer if not c.stepped]
+            lost = [c for c in buffer if not c.stepped and not c.foreign]
             erased.extend((c, event) for c in lost)
             buffer = []
         elif kind is Kind.RESCALE and _concerns(event.details.get("models"), models):
             for contribution in buffer:
-                contribution.factors.append(event.details["factor"])
+                contribution.factors.append((event.details["factor"], event))
         current.append(event)
-    pending = Window(len(windows), None, current, [c for c in buffer if not c.stepped], erased, [c for c in buffer if c.stepped])
+    pending = Window(
+        len(windows), None, current, [c for c in buffer if not c.stepped and not c.foreign], erased, [c for c in buffer if c.stepped]
+    )
     return Ledger(trace, group, models, windows, pending, alone, certain)
 
 

@@ -15,7 +15,7 @@ from accumlint.contract import clauses
 from accumlint.contract.events import Trace
 from accumlint.contract.timeline import timeline
 from accumlint.contract.verdicts import Judgement, Violation
-from accumlint.contract.windows import Ledger
+from accumlint.contract.windows import Ledger, Window
 from accumlint.findings import Confidence, FileReport, Finding, Related, Severity, Span
 from accumlint.static import syntax as ir
 from accumlint.static.explore import Explored, Explorer
@@ -65,6 +65,8 @@ def analyse(source: bytes, path: str, project: Project, settings: EngineSettings
     for root in explored:
         judged = [(trace, clauses.judge(trace)) for trace in root.traces]
         controls = [clauses.judge(trace) for trace in root.even]
+        judged = [(trace, ledgers or _without_steps(trace)) for trace, ledgers in judged]
+        controls = [ledgers or _without_steps(trace) for trace, ledgers in zip(root.even, controls)]
         for reported in _reported(root, judged, controls):
             key = (reported.violation.rule, reported.violation.site)
             held = collected.get(key)
@@ -187,6 +189,15 @@ def _reported(root: Explored, judged: Judged, controls: list[list[tuple[Ledger, 
             extra = tuple(others) if position == 0 else ()
             out.append(_Reported(violation, confidence, flags, ledger_of[rule, site], extra))
     return out
+
+
+def _without_steps(trace: Trace) -> list[tuple[Ledger, Judgement]]:
+    """A trace without any step: an empty ledger that carries what is said of the trace itself."""
+    violations = clauses.judge_trace(trace)
+    if not violations:
+        return []
+    nothing = Window(0, None, trace.events, [], [], [])
+    return [(Ledger(trace, frozenset(), None, [], nothing, True, True), Judgement(violations, {v.rule for v in violations}))]
 
 
 def _hidden_by_cause(found: dict[str, dict[int, list[Violation]]]) -> set[str]:

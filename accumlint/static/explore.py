@@ -194,7 +194,7 @@ class Explorer:
         self.covered |= learned.covered
         if not backwards:
             return None
-        if root.function is not None and not learned.outer_loop and learned.own_loop:
+        if root.function is not None and not learned.outer_loop and learned.own_loop and not learned.builds_optimizer:
             root = Root(root.function, 2)
         out = Explored(root, learned=learned)
         self._paths(root, learned, out)
@@ -280,6 +280,9 @@ def make_trace(run: Interpreter, ending: str, polarity: bool) -> Trace:
     counts = {}
     for (batch, basis), value in run.counts.items():
         counts[batch, basis] = value.ranks
+    steps = any(event.kind is Kind.STEP for event in run.events)
+    if not steps and run.learned.window_gates and len({e.microbatch for e in run.events if e.kind is Kind.BACKWARD}) >= 6 and ending != "abort":
+        run.traits.add(f"stuck gate@{min(run.learned.window_gates)}")
     names = sorted(run.window_names, key=lambda n: (run.window_names[n], n))
     flags = tuple((key, value) for key, value, _ in run.decided)
     return Trace(

@@ -9,6 +9,7 @@ which conditions gate a step and which unknown number is K; the runs after it us
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -30,8 +31,11 @@ EPOCHS = 2
 UPDATES = 4
 VALID_TARGETS = ((3, 2), (6, 5), (1, 4), (4, 1), (4, 6), (4, 3), (2, 3), (5, 4))  # per microbatch: rank 0, rank 1
 ROWS = 8  # rows (targets where their number is fixed) of a loader's batch
+CONTEXT = 3  # attended positions of a microbatch that are no targets
 SHIFT = 2  # label positions that the causal shift removes from a microbatch
 PERIOD = 2  # period of a test that gates no step and whose own period does not matter
+
+_ENDLESS = re.compile(r"(?i)stream|infinite|endless|forever|cycle")
 
 MISSING: Any = object()
 NUMBERS = (int, Fraction, Quantity)
@@ -60,6 +64,9 @@ class Learned:
     slices: set[str] = field(default_factory=set)  # keys of unknown slice sizes: rows / K
     loaders: set[str] = field(default_factory=set)  # keys of unknowns that are iterated as microbatches
     literal: int | None = None  # a K written as a number
+    window_gates: set[int] = field(default_factory=set)  # If sites that gate a step by counting to K
+    prepared: set[int] = field(default_factory=set)  # loaders that a framework will shard over ranks
+    builds_optimizer: bool = False
     roles: dict[int, str] = field(default_factory=dict)  # loop site -> micro, window, update, outer, plain
     effects: dict[int, frozenset[str]] = field(default_factory=dict)  # If site -> kinds of event below it
     loop_effects: dict[int, frozenset[str]] = field(default_factory=dict)
@@ -164,17 +171,18 @@ class Interpreter:
         self.loop_roles: list[str] = []
         self.stack: list[int] = []
         self.functions: list[ir.Function] = []
-        self.no_sync = 0
+        self.silenced: list[frozenset[int] | None] = []  # models whose communication is off (None: all)
         self.no_grad = 0
         self.sync_flags: dict[int, Any] = {}
         self.sync_site = -1  # where communication was last switched
+        self.return_site = -1  # the return that was executed last
         self.distributed = False
         self.window_names: dict[str, int] = {}  # spelling of K -> site where it was first read
         self.window_in_gate = False
         self.assumptions: set[str] = set()
         self.gaps: dict[str, int] = {}
         self.traits: set[str] = set()
-        self.loader_depth: list[tuple[int, int | None]] = []  # (index, length) of the loaders being iterated
+        self.loader_depth: list[tuple[int, int | None, Any]] = []  # (index, length) of the loaders being iterated
         self.disturbed: tuple[int, int, bool] | None = None
         self.globals: dict[str, Frame] = {}
         self.scout_stack: list[tuple[str, int, set[str]]] = []  # (kind, site, effects below)
@@ -248,6 +256,8 @@ class Interpreter:
         self.rows[number] = rows if rows is not None else Quantity.of(ROWS, "rows")
         self.counts[number, "valid"] = Quantity.per_rank(valid, "count")
         self.counts[number, "unshifted"] = Quantity.per_rank(tuple(v + SHIFT for v in valid), "count", "unshifted")
+        self.counts[number, "attended"] = Quantity.per_rank(tuple(v + CONTEXT for v in valid), "count", "attended")
+        self.counts[number, "attended unshifted"] = Quantity.per_rank(tuple(v + CONTEXT + SHIFT for v in valid), "count", "attended")
         self.counts[number, "fixed"] = self.rows[number]
         self.batch_of[self.microbatch] = number
         return number
@@ -363,6 +373,8 @@ class Interpreter:
             return bool(self.decide(f"{subject} == {constant!r}", fallback))
         if op == "far":
             return parts[0]
+        if op == "missing":
+            return self._momentary(test.key, test.batch, False, test.local)
         if test.batch >= 0:
             return self._momentary(test.key, test.batch, self.polarity if default is None else default, test.local)
         return bool(self.decide(test.key, self.polarity if default is None else default))
@@ -488,7 +500,13 @@ class Interpreter:
         if rank_test:
             chosen = True
         else:
+            before = self.disturbed
             chosen = self.truth(value, default)
+            if self.disturbed is not before and self.disturbed is not None:
+                # the place to look at is the jump that leaves the microbatch out
+                arm = statement.body if chosen else statement.orelse
+                jump = next((s.site for s in arm if isinstance(s, ir.Jump)), statement.site)
+                self.disturbed = (jump, *self.disturbed[1:])
         tags = getattr(value, "tags", frozenset())
         if chosen and "period" in tags and not self.learned.effects.get(statement.site, frozenset()) & {"step", "backward"}:
             counters = tuple(sorted(tag for tag in tags if tag.startswith(("counter:", "index:"))))
@@ -549,6 +567,8 @@ class Interpreter:
             outer |= effects
         if effects & {"step", "clear", "scaler"}:
             self._learn_window(value)
+            if "step" in effects and _speaks_of_window(value):
+                self.learned.window_gates.add(statement.site)
         returned = [o for o in outcomes if isinstance(o, tuple)]
         if len(returned) == 2 and statement.orelse:
             first, second = returned
@@ -616,7 +636,7 @@ class Interpreter:
                     assert stream is not None
                     item = stream.item(stream.position + index if stream.loader and stream.position else index)
                     if stream.loader:
-                        self.loader_depth.append((index, None if stream.infinite else stream.length))
+                        self.loader_depth.append((index, None if stream.infinite else stream.length, stream.thing))
                     self.assign(statement.target, item, frame, site)
                 index += 1
                 if carrying:
@@ -773,10 +793,11 @@ class Interpreter:
         if not isinstance(value, Context):
             return value
         if value.kind == "no_sync":
-            self.no_sync += 1
-            self.sync_site = site
+            models, stack = value.data if value.data is not None else (None, tuple(self.stack))
+            self.silenced.append(models)
+            self.sync_site = site if stack == tuple(self.stack) else value.site
             self.traits.add("no_sync")
-            entered.append(("no_sync", None))
+            entered.append(("no_sync", models))
         elif value.kind == "no_grad":
             self.no_grad += 1
             entered.append(("no_grad", None))
@@ -801,7 +822,7 @@ class Interpreter:
     def leave(self, entered: list[Any]) -> None:
         for kind, data in reversed(entered):
             if kind == "no_sync":
-                self.no_sync -= 1
+                self.silenced.remove(data)
             elif kind == "no_grad":
                 self.no_grad -= 1
             elif kind == "stack":
@@ -861,7 +882,19 @@ class Interpreter:
         return False
 
     def _try(self, statement: ir.Try, frame: Frame) -> Any:
-        outcome = self.block(statement.body, frame)
+        if not self.scouting and self._fails(statement):
+            return self.block(statement.handlers[0].body, frame)
+        effects: set[str] = set()
+        if self.scouting:
+            self.scout_stack.append(("try", statement.site, effects))
+        try:
+            outcome = self.block(statement.body, frame)
+        finally:
+            if self.scouting:
+                self.scout_stack.pop()
+                for _, _, outer in self.scout_stack:
+                    outer |= effects
+                self.learned.effects[statement.site] = self.learned.effects.get(statement.site, frozenset()) | frozenset(effects)
         if self.scouting:
             for handler in statement.handlers:
                 try:
@@ -875,8 +908,23 @@ class Interpreter:
             outcome = final if final is not None else outcome
         return outcome
 
+    def _fails(self, statement: ir.Try) -> bool:
+        """On a flipped path the body raises for one microbatch and the handler goes on with the next."""
+        if not statement.handlers or _ends(statement.handlers[0].body) not in ("continue", "return", ""):
+            return False
+        if "backward" not in self.learned.effects.get(statement.site, frozenset()) or self.microbatch < 0:
+            return False
+        at = self.decide(f"~except@{statement.site}", None, True)
+        if at is None or at != self.microbatch or self.disturbed is not None:
+            return False
+        body = statement.handlers[0].body
+        jump = next((s.site for s in reversed(body) if isinstance(s, ir.Jump)), body[-1].site if body else statement.site)
+        self.disturbed = (jump, self.microbatch, True)
+        return True
+
     def _jump(self, statement: ir.Jump, frame: Frame) -> Any:
         if statement.kind == "return":
+            self.return_site = statement.site
             return ("return", self.eval(statement.value, frame) if statement.value is not None else None)
         if statement.kind == "raise":
             raise Abort
@@ -1074,6 +1122,8 @@ class Interpreter:
                 if made.number in self.subjects:
                     self.subjects[made.number].name = name
                 return made
+        if isinstance(value, int) and value > EPOCHS and self.vocabulary.named("epochs", name):
+            return Quantity.of(EPOCHS, "epochs")
         if self.vocabulary.is_window(name):
             if isinstance(value, Unknown) and value.batch < 0 or isinstance(value, int) and value > 1:
                 self.window_names.setdefault(name, site)
@@ -1448,6 +1498,9 @@ class Interpreter:
                 test = Test("none", (other.maybe_none.removesuffix(" is None"),), other.maybe_none)
             elif isinstance(other, Unknown):
                 test = Test("none", (other.key,), f"{other.key} is None", *_facts(other))
+            elif isinstance(other, Tensor) and other.form == "data" and other.batch >= 0:
+                # a loader may hand out nothing for one microbatch
+                test = Test("missing", (), f"{other.key.split('#')[0]} is None", other.batch, True)
             else:
                 return negative
             return Test("not", (test,), f"not {test.key}", *_facts(test)) if negative else test
@@ -1471,6 +1524,8 @@ class Interpreter:
             if len(results) > 1:
                 return Test("known", (_COMPARE[op](one.ranks[0], two.ranks[0]),), self.key(node), -1, True, tags)
             held = results.pop()
+            if self.scouting and "K" in tags and not {"len", "world"} & tags and (one.tags != two.tags):
+                return self._scout_counter(op, one, two, node)
             if self.scouting and any(t.startswith(("counter:", "index:")) for t in tags) and op in ("==", "!=", ">=", ">", "<", "<="):
                 return self._scout_counter(op, one, two, node)
             if "modulo" in tags and self.scouting:
@@ -1499,7 +1554,7 @@ class Interpreter:
     def _as_window(self, value: Quantity, other: Quantity) -> Quantity:
         """A number that was learned to be K is simulated as K where it meets a counter."""
         if self.learned.literal is not None and not value.tags and value.integer == self.learned.literal:
-            if any(t.startswith(("counter:", "index:", "modulo")) for t in other.tags):
+            if any(t.startswith(("counter:", "index:", "modulo", "len")) for t in other.tags):
                 return Quantity.of(K, "K")
         if self.learned.literal is not None and not value.tags and value.integer == self.learned.literal - 1:
             if "modulo" in other.tags or any(t.startswith("index:") for t in other.tags):
@@ -1507,7 +1562,7 @@ class Interpreter:
         return value
 
     def _scout_counter(self, op: str, one: Quantity, two: Quantity, node: Any) -> Any:
-        counter, limit = (one, two) if _counters(one) else (two, one)
+        counter, limit = (one, two) if _counters(one) or "K" in two.tags else (two, one)
         period: Any = limit
         if not limit.tags and limit.integer is not None:
             period = limit.integer + (1 if op in (">",) else 0)
@@ -1576,6 +1631,8 @@ class Interpreter:
                 return value[index]
             if isinstance(index, str):
                 return self.unknown(f"{self.key(node.value)}[{index!r}]", node.site)
+            if value and not isinstance(index, int):
+                return next(iter(value.values()))
         if isinstance(value, Tensor):
             return self.registry.tensor_subscript(self, value, index, node)
         if isinstance(value, Stream):
@@ -1767,7 +1824,8 @@ class Interpreter:
                 return self.known_as(Unknown(f"{value.key}[{index}]"), kind, -1)
             return self.batch_data(last_name(key))
 
-        return Stream(item, None, loader=True, thing=value)
+        endless = bool(_ENDLESS.search(last_name(key)))
+        return Stream(item, None, infinite=endless, loader=True, thing=value)
 
     # calls
 
@@ -1834,7 +1892,7 @@ class Interpreter:
         kind = type(receiver)
         if kind is Instance:
             target = self._instance_attribute(receiver, call.name, func.site)
-            if isinstance(target, Unknown):
+            if isinstance(target, Unknown) and call.name not in receiver.attributes:
                 return self.registry.inherited(self, receiver, call)
             return self.call_value(target, call)
         if kind is ClassValue:
@@ -2143,6 +2201,15 @@ def _plain_slice(value: slice) -> slice:
         return part
 
     return slice(plain(value.start), plain(value.stop), plain(value.step))
+
+
+def _speaks_of_window(value: Any) -> bool:
+    """A condition that compares a count with K."""
+    if not isinstance(value, Test):
+        return False
+    if value.op in ("not", "and", "or"):
+        return any(_speaks_of_window(part) for part in value.parts)
+    return value.op == "modulo"
 
 
 def _carries_data(value: Any) -> bool:

@@ -32,7 +32,7 @@ def joined(tensors: Iterable[Tensor], form: str, key: str) -> Tensor:
     """A tensor computed from several: it reaches all their models and inherits what is known of the data."""
     models: frozenset[int] | None = frozenset()
     batch, graph, sync, parallel, scaled, local = -1, False, None, "", False, False
-    varies = shifted = False
+    varies = shifted = leaf = False
     basis = "fixed"
     for tensor in tensors:
         if tensor.batch >= 0:
@@ -40,18 +40,19 @@ def joined(tensors: Iterable[Tensor], form: str, key: str) -> Tensor:
         if tensor.graph:
             models = None if models is None or tensor.models is None else models | tensor.models
             graph = True
-            if tensor.sync is not None:
-                sync = tensor.sync
+            if tensor.sync:
+                sync = (sync or frozenset()) | tensor.sync
             parallel = tensor.parallel or parallel
         scaled |= tensor.scaled
         local |= tensor.local
         varies |= tensor.varies
         shifted |= tensor.shifted
+        leaf |= tensor.leaf
         if tensor.basis != "fixed":
             basis = tensor.basis
     return Tensor(
         form, key, batch, models=models, graph=graph, sync=sync, parallel=parallel, scaled=scaled, local=local,
-        varies=varies, basis=basis, shifted=shifted,
+        varies=varies, basis=basis, shifted=shifted, leaf=leaf,
     )  # fmt: skip
 
 
@@ -94,10 +95,14 @@ def reduce_sum(tensor: Tensor, site: int) -> Tensor:
 def times(tensor: Tensor, factor: Quantity | None, site: int, divide: bool = False) -> Tensor:
     """The tensor multiplied (or divided) by a number; ``factor`` None: by one that nobody knows."""
 
+    unguarded = divide and factor is not None and "single" in factor.tags and not {"clamped", "attention"} & factor.tags
+
     def scaled(weight: Quantity | None) -> Quantity | None:
         if weight is None or factor is None:
             return None
         try:
+            if unguarded:
+                return (weight / factor).tagged(f"unguarded at {site}")
             return weight / factor if divide else weight * factor
         except ZeroDivisionError:
             return None
@@ -141,8 +146,8 @@ def combine(left: Tensor, right: Tensor, key: str, masks: bool = False) -> Tenso
     out.varies = source.varies
     out.masked = left.masked or right.masked
     out.shifted = left.shifted or right.shifted
-    if masks and other.form == "mask":
-        out.basis = "valid" if other.shifted else "unshifted"
+    if masks:
+        out.basis = basis_of(other)
         out.masked = True
         out.varies = True
     return out
@@ -151,6 +156,13 @@ def combine(left: Tensor, right: Tensor, key: str, masks: bool = False) -> Tenso
 def divided_by_count(tensor: Tensor, count: Quantity, site: int) -> Tensor:
     """A sum divided by a count of targets."""
     return times(tensor, count, site, divide=True)
+
+
+def basis_of(mask: Tensor) -> str:
+    """Which targets a mask lets through: valid ones, label positions before the shift, or attended ones."""
+    if "attention" in mask.key:
+        return "attended" if mask.shifted else "attended unshifted"
+    return "valid" if mask.shifted else "unshifted"
 
 
 def detached(tensor: Tensor) -> Tensor:

@@ -19,13 +19,13 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "ACC207": frozenset({"ACC101", "ACC102", "ACC103", "ACC206", "ACC501", "ACC502", "ACC503", "ACC303", "ACC301", "ACC202", "ACC801", "ACC701", "ACC401"}),
     "ACC208": frozenset({"ACC101", "ACC102", "ACC103", "ACC206", "ACC207", "ACC213", "ACC501", "ACC502", "ACC503"}),
     "ACC209": frozenset({"ACC101", "ACC102", "ACC103", "ACC206", "ACC207", "ACC213", "ACC501", "ACC502", "ACC503", "ACC201", "ACC202", "ACC801", "ACC301"}),
-    "ACC211": frozenset({"ACC201", "ACC204", "ACC205", "ACC401"}),
+    "ACC211": frozenset({"ACC201", "ACC204", "ACC205", "ACC401", "ACC102", "ACC103"}),
     "ACC213": frozenset({"ACC206", "ACC207", "ACC501", "ACC502", "ACC503", "ACC301", "ACC801"}),
     "ACC303": frozenset({"ACC301", "ACC302"}),
     "ACC302": frozenset({"ACC301"}),
     "ACC304": frozenset({"ACC301", "ACC302", "ACC303"}),
     "ACC403": frozenset({"ACC401"}),
-    "ACC404": frozenset({"ACC402", "ACC401"}),
+    "ACC404": frozenset({"ACC402"}),
     "ACC401": frozenset({"ACC402"}),
     "ACC502": frozenset({"ACC501", "ACC503"}),
     "ACC501": frozenset({"ACC503"}),
@@ -36,6 +36,9 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "ACC103": frozenset({"ACC503"}),
     "ACC701": frozenset({"ACC702"}),
 }
+
+
+judge_trace = c2_clock.judge_trace
 
 
 def judge(trace: Trace) -> list[tuple[Ledger, Judgement]]:

@@ -31,7 +31,7 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
     elif "uneven-ranks" in kinds:
         window, verdict = next((w, v) for w, v in verdicts if v.kind == "uneven-ranks")
         _uneven_ranks(ledger, judgement, window, verdict)
-    elif kinds == {"scaled"}:
+    else:
         _scaled(ledger, judgement, [v for _, v in verdicts], window)
 
 
@@ -59,7 +59,7 @@ def _uneven(ledger: Ledger, judgement: Judgement, window: Window, verdict: weigh
         for s in shares
     )
     evidence = _evidence(shares)
-    if not inverse and "unshifted" not in tags:
+    if not inverse and not {"unshifted", "attention", "single"} & tags:
         judgement.violations.append(Violation(
             "ACC108", _site(shares),
             f"targets of one window weigh {_listed(shares)} instead of {_wanted(shares, ledger)} each: the divisor is not the window's count",
@@ -88,7 +88,7 @@ def _uneven_ranks(ledger: Ledger, judgement: Judgement, window: Window, verdict:
     if not any(s.part.varies for s in shares):
         return
     per_rank = [as_text(s) for s in (shares[0].weight or ())]
-    division = next((d for s in shares for d in reversed(s.part.divisions)), -1)
+    division = shares[0].scaled_at if shares[0].scaled_at >= 0 else next((d for s in shares for d in reversed(s.part.divisions)), -1)
     judgement.violations.append(Violation(
         "ACC106", division if division >= 0 else _site(shares),
         f"every rank divides by its own valid targets and the ranks are averaged: a target weighs {' on rank 0 and '.join(per_rank)} on rank 1",
@@ -105,14 +105,24 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
     ranks = ledger.trace.ranks
     factor = next(iter(factors))
     evidence = _evidence(shares)
-    if {"unshifted", "attention", "positions"} & tags and "count" in tags and (len(factors) > 1 or factor is None or factor < 1):
-        if any(s.part.varies and s.part.basis == "valid" for s in shares):
+    other_count = {"unshifted", "attention"} & tags and "count" in tags
+    same_basis = all(("unshifted" in s.part.basis) == ("unshifted" in tags) and ("attended" in s.part.basis) == ("attention" in tags) for s in shares)
+    if other_count and not same_basis and all(f is not None and f < 1 for f in factors):
+        if any(s.part.varies for s in shares):
             judgement.violations.append(Violation(
                 "ACC104", _count_site(shares),
-                "the denominator counts label positions before the shift, the loss sums targets after it: "
+                "the denominator counts other positions than the loss sums (before the shift, or outside its mask): "
                 f"every target weighs {as_text(shares[0].weight[0])} instead of {_wanted(shares, ledger)}",  # type: ignore[index]
                 evidence,
             ))  # fmt: skip
+        return
+    if len(factors) > 1 and "count" in tags and any(s.part.varies for s in shares):
+        judgement.violations.append(Violation(
+            "ACC108", _own_division(shares),
+            "the divisor is not the count of the window that is stepped: "
+            f"weight times count comes to {', '.join(as_text(f) for f in (v.factor for v in verdicts) if f is not None)} in the first windows instead of 1",
+            evidence,
+        ))  # fmt: skip
         return
     if len(factors) != 1 or factor is None:
         return
@@ -150,6 +160,8 @@ def _sum_is_likely(shares: tuple[Share, ...]) -> bool:
 
 
 def _own_division(shares: tuple[Share, ...]) -> int:
+    if shares[0].scaled_at >= 0:
+        return shares[0].scaled_at
     divisions = [d for s in shares for d in s.part.divisions]
     return divisions[-1] if divisions else shares[0].site
 
@@ -167,10 +179,20 @@ def _phantom_targets(ledger: Ledger, judgement: Judgement, whole: list[Window]) 
                 if part.weight is None:
                     continue
                 marks = [t for t in part.weight.tags if t.startswith("clamped at ")]
-                if "clamped rows" in part.weight.tags and marks:
+                per_row = "clamped rows" in part.weight.tags
+                if marks and (per_row or {"clamped single", "several"} <= part.weight.tags):
+                    what = "row" if per_row else "microbatch"
                     judgement.violations.append(Violation(
                         "ACC105", int(marks[0].removeprefix("clamped at ")),
-                        "the count is clamped per row before it is summed: every row without a valid target adds one that does not exist",
+                        f"the count is clamped per {what} before it is summed: every {what} without a valid target adds one that does not exist",
+                        {},
+                    ))  # fmt: skip
+                    return
+                bare = [t for t in part.weight.tags if t.startswith("unguarded at ")]
+                if bare and weights.judge(window, ledger.trace).kind == "right":
+                    judgement.violations.append(Violation(
+                        "ACC105", int(bare[0].removeprefix("unguarded at ")),
+                        "a microbatch without a valid target divides 0 by 0: the NaN reaches every gradient of the window",
                         {},
                     ))  # fmt: skip
                     return

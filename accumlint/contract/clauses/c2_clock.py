@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from accumlint.contract import weights
-from accumlint.contract.events import Event, Kind
+from accumlint.contract.events import Event, Kind, Trace
+from accumlint.contract.quantity import Quantity
 from accumlint.contract.verdicts import Judgement, Violation
 from accumlint.contract.windows import Ledger, Window
-from accumlint.findings import Confidence, Severity
+from accumlint.findings import Severity
 
 
 def judge(ledger: Ledger, judgement: Judgement) -> None:
     """All clocks of a ledger."""
-    _step_in_backward(ledger, judgement)
     if ledger.trace.disturbed is not None:
         _skip(ledger, judgement)
         return
+    _step_in_backward(ledger, judgement)
     _step_per_microbatch(ledger, judgement)
     if ledger.accumulates:
         _clear_inside(ledger, judgement)
@@ -138,11 +139,21 @@ def _micro_gated(ledger: Ledger) -> bool:
 def _gate(ledger: Ledger, judgement: Judgement) -> None:
     """The boundary test: shifted by one, or negated."""
     windows = ledger.windows
+    k = ledger.trace.window
+    sizes = ledger.sizes
+    framework = bool({"framework accelerate", "framework deepspeed"} & ledger.trace.traits)
+    if framework and windows and ledger.usual == k * k:
+        step = windows[0].step
+        assert step is not None
+        judgement.applied.add("ACC209")
+        judgement.violations.append(Violation(
+            "ACC209", guard(step), f"the framework counts microbatches already and this test counts again: a window of {k} × {k} microbatches",
+            {"windows": sizes},
+        ))  # fmt: skip
+        return
     if len(windows) < 2 or ledger.trace.assumptions or not _micro_gated(ledger):
         return
     judgement.applied |= {"ACC206", "ACC207"}
-    k = ledger.trace.window
-    sizes = ledger.sizes
     if _inverted(ledger):
         step = windows[0].step
         assert step is not None
@@ -227,7 +238,8 @@ def _scheduler(ledger: Ledger, judgement: Judgement) -> None:
             continue
         if all(count >= window.size for count, window in zip(per_window, whole)) and len(whole) > 0 and max(per_window) > 1:
             horizon = entry.horizon if entry is not None else None
-            if horizon is not None and horizon.value is not None and _counts_microbatches(horizon.value.tags):
+            moves = sum(e.details.get("times", 1) for w in [*ledger.windows, ledger.pending] for e in w.of(Kind.SCHEDULE) if e.subject == subject)
+            if horizon is not None and horizon.value is not None and _counts_microbatches(horizon.value, moves):
                 continue  # a schedule in microbatches, stepped per microbatch: the same curve
             judgement.violations.append(Violation(
                 "ACC202", events[0].site,
@@ -237,8 +249,11 @@ def _scheduler(ledger: Ledger, judgement: Judgement) -> None:
             ))  # fmt: skip
 
 
-def _counts_microbatches(tags: frozenset[str]) -> bool:
-    return "len" in tags and "K" not in tags
+def _counts_microbatches(length: Quantity, moves: int) -> bool:
+    """The schedule is as long as the number of its moves: length and clock share a unit."""
+    if length.known and length.tags & {"len", "updates"}:
+        return abs(length.ranks[0] - moves) <= 2
+    return "len" in length.tags and "K" not in length.tags
 
 
 def _schedules_of(ledger: Ledger, window: Window, subject: int) -> list[Event]:
@@ -268,25 +283,20 @@ def _scaler(ledger: Ledger, judgement: Judgement) -> None:
 
 def _foreign(ledger: Ledger, judgement: Judgement) -> None:
     """A backward that another optimizer already used lies in this one's gradients."""
-    if ledger.alone or ledger.models is None:
-        return
     judgement.applied.add("ACC210")
-    consumed: dict[int, int] = {}
-    for event in ledger.trace.events:
-        if event.kind is Kind.STEP and event.subject not in ledger.optimizers:
-            theirs = event.details.get("models")
-            if theirs is None:
-                return
-            consumed[id(event)] = event.subject
     for window in ledger.windows:
-        foreign = []
-        for contribution in window.fresh:
-            used = _used_by_other(ledger, contribution.event, window)
-            if used is not None:
-                foreign.append((contribution, used))
-        own = [c for c in window.fresh if c not in [f for f, _ in foreign]]
-        if foreign and own:
-            event = foreign[0][0].event
+        leaves = [c for c in window.fresh if c.event.details.get("leaf")]
+        others = [c for c in window.fresh if not c.event.details.get("leaf")]
+        if leaves and {c.event.microbatch for c in leaves} <= {c.event.microbatch for c in others}:
+            judgement.violations.append(Violation(
+                "ACC210", leaves[0].event.site,
+                "this backward is for the gradient of the data, but it also adds to the parameters, and the step takes it along",
+                {"windows": ledger.sizes},
+                related=[(window.step.site, "the step that takes it along")] if window.step is not None else [],
+            ))  # fmt: skip
+            return
+        if window.foreign and window.fresh:
+            event = window.foreign[0].event
             judgement.violations.append(Violation(
                 "ACC210", event.site,
                 "this backward also reaches parameters of another optimizer, whose gradients still hold it when that optimizer steps",
@@ -294,25 +304,6 @@ def _foreign(ledger: Ledger, judgement: Judgement) -> None:
                 related=[(window.step.site, "the step that takes it along")] if window.step is not None else [],
             ))  # fmt: skip
             return
-
-
-def _used_by_other(ledger: Ledger, backward: Event, window: Window) -> Event | None:
-    """Another optimizer stepped on this backward, and a further backward came before this window's step."""
-    seen = False
-    used: Event | None = None
-    for event in ledger.trace.events:
-        if event is backward:
-            seen = True
-        elif seen and event.kind is Kind.STEP and event.subject not in ledger.optimizers:
-            theirs = event.details.get("models")
-            reached = backward.details.get("models")
-            if used is None and theirs is not None and reached is not None and theirs & reached and not (ledger.models or frozenset()) & theirs:
-                used = event
-        elif seen and used is not None and event.kind is Kind.BACKWARD:
-            return used
-        elif event is window.step:
-            return None
-    return None
 
 
 def _skip(ledger: Ledger, judgement: Judgement) -> None:
@@ -341,11 +332,33 @@ def _skip(ledger: Ledger, judgement: Judgement) -> None:
 
 
 def _step_in_backward(ledger: Ledger, judgement: Judgement) -> None:
-    marks = sorted(t for t in ledger.trace.traits if t.startswith("steps in backward@"))
-    if not marks or not (ledger.trace.window_text or ledger.accumulates):
+    """The step runs in a hook of backward, on every microbatch."""
+    hooks = [w.step.details["hook"] for w in ledger.windows if w.step is not None and "hook" in w.step.details]
+    if not hooks:
         return
-    judgement.violations.append(Violation(
-        "ACC211", int(marks[0].rpartition("@")[2]),
-        f"the optimizer steps inside backward, once per microbatch: a window of {ledger.trace.window} microbatches never forms",
-        {}, cap=Confidence.CERTAIN,
-    ))  # fmt: skip
+    judgement.applied.add("ACC211")
+    spoken = bool(ledger.trace.window_text) or any(weights.tagged(w, "K") for w in ledger.windows)
+    if len(hooks) > 3 and spoken and all(w.size <= 1 for w in ledger.windows):
+        judgement.violations.append(in_backward(hooks[0], ledger.trace.window))
+
+
+def in_backward(site: int, window: int) -> Violation:
+    """ACC211 at the place where the step was fused into backward."""
+    return Violation(
+        "ACC211", site, f"the optimizer steps inside backward, once per microbatch: a window of {window} microbatches never forms", {}
+    )
+
+
+def judge_trace(trace: Trace) -> list[Violation]:
+    """What can be said of a trace in which no optimizer steps at all."""
+    out = []
+    marks = sorted(t for t in trace.traits if t.startswith("steps in backward@"))
+    if marks and (trace.window_text or any(e.kind is Kind.LOOP and e.details["role"] == "window" for e in trace.events)):
+        out.append(in_backward(int(marks[0].rpartition("@")[2]), trace.window))
+    stuck = sorted(t for t in trace.traits if t.startswith("stuck gate@"))
+    count = len({e.microbatch for e in trace.events if e.kind is Kind.BACKWARD})
+    if stuck and not marks:
+        out.append(Violation(
+            "ACC213", int(stuck[0].rpartition("@")[2]), f"the boundary test never holds: {count} microbatches are back-propagated without a step", {},
+        ))  # fmt: skip
+    return out

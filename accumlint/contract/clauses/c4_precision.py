@@ -82,7 +82,7 @@ def _clip_scaled(ledger: Ledger, window: Window) -> tuple[int, str] | None:
     if not any(c.event.details.get("scaled") for c in window.fresh):
         return None
     for clip in _real_clips(ledger, window):
-        if clip.details.get("through") in ("optimizer", "accelerator", "scaler", "framework"):
+        if clip.details.get("through") in ("optimizer", "accelerator", "scaler", "framework", "scaled limit"):
             continue
         at = _position(window, clip)
         earlier = [i for i in _backwards(window) if i < at]
@@ -100,4 +100,6 @@ def _unscale(ledger: Ledger, window: Window) -> tuple[int, str] | None:
     inside = [e for e in window.between_backwards(Kind.UNSCALE) if not e.details.get("apex") and e.microbatch in set(window.microbatches)]
     if inside and len(unscales) > 1:
         return inside[0].site, f"unscale_() is called {len(unscales)} times in a window: once per microbatch instead of once after the last backward"
+    if inside:
+        return inside[0].site, "unscale_() runs before the last backward of the window: scaled contributions are then added to unscaled ones"
     return None

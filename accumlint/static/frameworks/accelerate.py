@@ -75,6 +75,8 @@ def _steps(run: Interpreter, steps: Any) -> Quantity:
             run.learned.windows.add(steps.key)
             run.window_names.setdefault(steps.key, -1)
         elif isinstance(steps, int) and steps > 1:
+            if run.learned.literal is None:
+                run.learned.literal = steps
             run.window_names.setdefault("gradient_accumulation_steps", -1)
         return Quantity.of(3, "K")
     return number
@@ -114,6 +116,8 @@ def prepared(run: Interpreter, accelerator: Thing, value: Any, site: int) -> Any
         value = run.known_as(value, kind, site)
     if isinstance(value, (list, tuple)) and value[:1] != ("module",):
         return type(value)(prepared(run, accelerator, v, site) for v in value)
+    if isinstance(value, Thing) and value.kind == "loader":
+        run.learned.prepared.add(value.site)
     if isinstance(value, Thing) and value.kind in ("optimizer", "scheduler", "loader"):
         value.state["accelerator"] = accelerator
         return value
@@ -150,16 +154,18 @@ def _accumulate(run: Interpreter, receiver: Thing, call: Call) -> Any:
             state["step"] += 1
             state["sync"] = state["step"] % (state["steps"].integer or 1) == 0
         silent = not state["sync"]
-        inner.things.setdefault("accumulate covers", []).append((covered, call.site))
         if silent:
-            inner.no_sync += 1
+            inner.silenced.append(covered)
             inner.sync_site = call.site
-        state["entered"].append(1 if silent else 0)
+        inner.things["covered"] = (covered, call.site)
+        state["entered"].append(covered if silent else 0)
         return None
 
     def leave(inner: Interpreter) -> None:
-        if state["entered"] and state["entered"].pop():
-            inner.no_sync -= 1
+        held = state["entered"].pop() if state["entered"] else 0
+        inner.things.pop("covered", None)
+        if held != 0:
+            inner.silenced.remove(held)
 
     return Context("handler", (enter, leave), call.site)
 
@@ -168,14 +174,19 @@ def _end_of_loader(run: Interpreter, accelerator: Thing) -> bool:
     """The last batch of a loader is known only to a loader that was prepared."""
     if not run.loader_depth:
         return False
-    index, length = run.loader_depth[-1]
-    return length is not None and index == length - 1 and bool(run.things.get("prepared loader depth", True))
+    index, length, source = run.loader_depth[-1]
+    if isinstance(source, Thing):
+        prepared_loader = "accelerator" in source.state
+    else:
+        # a loader that was handed in together with the accelerator
+        prepared_loader = bool(accelerator.state.get("handed in")) or source is None
+    return length is not None and index == length - 1 and prepared_loader
 
 
 @method("no_sync")
 def _no_sync(run: Interpreter, receiver: Thing, call: Call) -> Any:
     run.traits.add("no_sync")
-    return Context("no_sync", site=call.site)
+    return Context("no_sync", (models_of(call.get(0, "model")), tuple(run.stack)), call.site)
 
 
 @method("trigger_sync_in_backward")

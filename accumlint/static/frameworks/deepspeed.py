@@ -83,6 +83,10 @@ def _read_config(run: Interpreter, engine: Thing, config: dict[Any, Any]) -> Non
     steps = config.get("gradient_accumulation_steps")
     if steps == 1 and isinstance(steps, int):
         engine.state["one"] = True
+    elif isinstance(steps, int) and run.learned.literal is None:
+        run.learned.literal = steps
+    elif isinstance(steps, Unknown):
+        run.learned.windows.add(steps.key)
     zero = config.get("zero_optimization")
     if isinstance(zero, dict):
         engine.state["stage"] = zero.get("stage")
@@ -146,7 +150,7 @@ def _boundary(run: Interpreter, receiver: Thing, call: Call) -> Any:
 def _no_sync(run: Interpreter, receiver: Thing, call: Call) -> Any:
     _ready(run, receiver)
     run.traits.add(f"engine no_sync@{call.site}")
-    return Context("no_sync", site=call.site)
+    return Context("no_sync", (models_of(receiver), tuple(run.stack)), call.site)
 
 
 @method("zero_grad")

@@ -114,6 +114,9 @@ def drive(run: Interpreter, instance: Instance, length: int) -> None:
         batches = [run.batch_data("inputs") for _ in range(1 if run.scouting else 3)]
         total = Quantity.of(0)
         for batch in batches:
+            # the Trainer counts in the unit of the loss, so shifted and unshifted counts are one here
+            run.counts[batch.batch, "unshifted"] = run.counts[batch.batch, "valid"]
+        for batch in batches:
             total = total.plus(run.count(batch.batch, "valid")) or total
         items = total.reduced().tagged("count", "window count")
         run.things["num_items_in_batch"] = items

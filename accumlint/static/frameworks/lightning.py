@@ -65,7 +65,8 @@ def _clip(run: Interpreter, receiver: Instance, call: Call) -> Any:
 
 @inherited("parameters", "named_parameters")
 def _parameters(run: Interpreter, receiver: Instance, call: Call) -> Any:
-    return Parameters(frozenset({receiver.number}))
+    # the networks inside the module are found one by one while it runs: all of them belong to it
+    return Parameters(None)
 
 
 @inherited("zero_grad")
@@ -149,11 +150,8 @@ def configured(run: Interpreter, instance: Instance) -> dict[str, Any]:
     look(value)
     if not optimizers:
         made = run.thing("optimizer", "configure_optimizers()", method.function.site if method is not None else instance.site)
-        made.models = frozenset({instance.number})
         optimizers.append(made)
     for optimizer in optimizers:
-        if optimizer.models is None:
-            optimizer.models = frozenset({instance.number}) if len(optimizers) == 1 else None
         subject(run, optimizer)
     return run.things[key]
 
@@ -186,6 +184,7 @@ def drive(run: Interpreter, instance: Instance, length: int) -> None:
             number = Quantity.of(index, f"index:{site}")
             batch = run.batch_data("batch")
             _hook(run, hooks["on_train_batch_start"], [batch, number], site)
+            run.return_site = site
             loss = _hook(run, step, [batch, number, *([Quantity.of(0)] if len(step.function.parameters) > 3 else [])], site)
             if not manual:
                 _automatic(run, hooks, held, loss, index, count, site)
@@ -212,7 +211,7 @@ def _automatic(run: Interpreter, hooks: dict[str, Any], held: dict[str, Any], lo
         loss = loss.get("loss")
     if loss is None:
         return
-    where = run.things.get("returned loss", site)
+    where = run.return_site
     backward(run, loss, where, owner="lightning", divisor=Quantity.of(3, "K", "framework"))
     _hook(run, hooks["on_after_backward"], [], site)
     boundary = run.scouting or (index + 1) % 3 == 0 or index == count - 1
@@ -314,7 +313,9 @@ def _no_backward_sync(run: Interpreter, receiver: Thing, call: Call) -> Any:
     run.distributed = True
     if run.scouting:
         return Context("plain", site=call.site)
-    return Context("no_sync" if run.truth(enabled) else "plain", site=call.site)
+    if not run.truth(enabled):
+        return Context("plain", site=call.site)
+    return Context("no_sync", (models_of(call.get(0, "module")), tuple(run.stack)), call.site)
 
 
 @fabric_method("clip_gradients")

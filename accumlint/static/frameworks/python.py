@@ -63,7 +63,7 @@ def _range(run: Interpreter, call: Call) -> Any:
             held = range(start.integer, stop.integer, step.integer)
             if run.learned.literal is not None and literal == run.learned.literal:
                 held = range(3)
-            return Stream(lambda i: Quantity.of(held[i], tag), len(held), thing=literal)
+            return Stream(lambda i: Quantity.of(held[i % len(held)] if held else 0, tag), len(held), thing=literal)
     bound = ""
     for candidate in (args[1] if len(args) > 1 else args[0],):
         if isinstance(candidate, Unknown):
@@ -145,7 +145,9 @@ def _len(run: Interpreter, call: Call) -> Any:
     if isinstance(value, (list, tuple, dict, str)):
         return Quantity.of(len(value), "length", f"counter:{call.key}") if isinstance(value, list) else Quantity.of(len(value), "length")
     if isinstance(value, Thing) and value.kind == "loader":
-        return Quantity.of(run.length, "len")
+        # before prepare() a loader still holds the batches of all ranks
+        ahead = value.site in run.learned.prepared and "accelerator" not in value.state
+        return Quantity.of(run.length * (RANKS if ahead else 1), "len")
     if isinstance(value, Tensor):
         return run.rows[value.batch] if value.batch >= 0 else Unknown(call.key)
     if isinstance(value, Stream):
@@ -194,7 +196,8 @@ def _extreme(run: Interpreter, call: Call) -> Any:
         ranks = tuple(pick(values) for values in zip(*(n.ranks for n in known)))
         tags = frozenset().union(*(n.tags for n in known))
         guard = any(isinstance(v, int) and v == 1 for v in values) and call.name.startswith("max")
-        return Quantity(ranks, (), tags | {"clamped"} if guard and "count" in tags else tags)
+        made = Quantity(ranks, (), tags)
+        return guarded(made, call.site) if guard else made
     # max(1, n), max(n, 1): a guard against zero that does not bite
     if call.name in ("max", "maximum"):
         rest = [v for v in values if not (isinstance(v, int) and v in (0, 1))]
@@ -650,7 +653,14 @@ def _number_clamp(run: Interpreter, receiver: Any, call: Call) -> Any:
     value = quantity(receiver) if isinstance(receiver, (int, Fraction, Quantity)) else None
     if value is None:
         return receiver
-    return value.tagged("clamped", f"clamped at {call.site}") if "count" in value.tags else value
+    return guarded(value, call.site)
+
+
+def guarded(value: Quantity, site: int) -> Quantity:
+    """A count that is kept above zero; of a single microbatch, that adds targets that do not exist."""
+    if "count" not in value.tags:
+        return value
+    return value.tagged("clamped", f"clamped at {site}", *(("clamped single",) if "single" in value.tags else ()))
 
 
 @method("number", "div", "div_", "true_divide", "mul", "mul_", "add", "add_", "sub", "sub_", "__truediv__")

@@ -41,7 +41,7 @@ def method(*names: str):
 
 def basis_of(run: Interpreter, tensor: Tensor) -> str:
     """Which targets a mask or a label tensor stands for."""
-    return "valid" if tensor.shifted else "unshifted"
+    return tensors.basis_of(tensor)
 
 
 def _with_path(value: Tensor, suffix: str) -> Tensor:
@@ -131,7 +131,7 @@ def _subscript(run: Interpreter, value: Tensor, index: Any, node: ir.Subscript) 
     parts = index if isinstance(index, tuple) else (index,)
     out = value
     for position, part in enumerate(parts):
-        if isinstance(part, Tensor) and part.form == "mask":
+        if isinstance(part, Tensor) and (part.form == "mask" or part.form == "data" and len(parts) == 1 and out.form == "elements"):
             out = dataclasses.replace(out, masked=True, varies=True, basis=basis_of(run, part), shifted=out.shifted or part.shifted)
             if out.form == "output":
                 out = dataclasses.replace(out, form="elements")
@@ -182,6 +182,10 @@ def _binary(run: Interpreter, op: str, left: Any, right: Any, site: int, key: st
                 mask = left if left.form == "mask" else right
                 if loss.form in ("elements", "output", "data"):
                     return tensors.combine(loss, mask, key, masks=True)
+            weighted = {left.form, right.form} == {"elements", "data"} and left.graph != right.graph
+            if weighted:
+                loss, weight = (left, right) if left.form == "elements" else (right, left)
+                return tensors.combine(loss, weight, key, masks=True)
             if len(scalars) == 2 or (len(scalars) == 1 and not (left.graph and right.graph)):
                 graph = left if left.graph else right
                 return tensors.times(graph, None, site)
@@ -256,7 +260,7 @@ def _sum(run: Interpreter, receiver: Tensor, call: Call) -> Any:
         count = run.count(receiver.batch, basis_of(run, receiver)) if receiver.batch >= 0 else None
         if count is None:
             return Unknown(call.key)
-        tags = ["count"] + (["attention"] if "attention" in receiver.key else [])
+        tags = ["count", "single"] + (["attention"] if "attention" in receiver.key else [])
         if by_row:
             return dataclasses.replace(receiver, form="counts", count=count.tagged(*tags))
         return count.tagged(*tags)
@@ -267,6 +271,9 @@ def _sum(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     if receiver.form == "data":
         if by_row:
             return receiver
+        if receiver.batch >= 0 and not receiver.graph:
+            # weights per target: their sum is the count that belongs to the weighted loss
+            return run.count(receiver.batch, basis_of(run, receiver)).tagged("count", "single")
         return Unknown(call.key, receiver.batch, receiver.local)
     if by_row:
         return dataclasses.replace(receiver, form="elements")
@@ -283,7 +290,7 @@ def _clamp(run: Interpreter, receiver: Tensor, call: Call) -> Any:
 @method("count_nonzero", "nonzero")
 def _count_nonzero(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     if receiver.form == "mask" and receiver.batch >= 0:
-        return run.count(receiver.batch, basis_of(run, receiver)).tagged("count")
+        return run.count(receiver.batch, basis_of(run, receiver)).tagged("count", "single")
     return Unknown(call.key, receiver.batch, receiver.local)
 
 
@@ -300,7 +307,7 @@ def _numel(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     if receiver.batch < 0:
         return Unknown(call.key)
     if receiver.masked:
-        return run.count(receiver.batch, receiver.basis).tagged("count")
+        return run.count(receiver.batch, receiver.basis).tagged("count", "single")
     return run.count(receiver.batch, "fixed").tagged("positions")
 
 

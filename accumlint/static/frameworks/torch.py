@@ -69,14 +69,28 @@ def backward(run: Interpreter, loss: Any, site: int, **details: Any) -> None:
     if isinstance(loss, Tensor):
         scalar = tensors.as_scalar(loss, run.count, site)
         parts, models, scaled = scalar.parts, loss.models if loss.graph else None, loss.scaled
-        sync, parallel = loss.sync, loss.parallel
+        sync, parallel = forward_sync(loss.sync), loss.parallel
         divisions = scalar.divisions
     else:
         parts, models, scaled, sync, parallel, divisions = (), None, False, None, "", ()
     run.emit(
         Kind.BACKWARD, site, parts=parts, models=models, scaled=scaled, forward_sync=sync, backward_sync=_sync_now(run, models),
-        parallel=parallel, divisions=divisions, loss=getattr(loss, "key", ""), sync_site=run.sync_site, **details,
+        parallel=parallel, divisions=divisions, loss=getattr(loss, "key", ""), sync_site=run.sync_site,
+        covered=run.things.get("covered"), leaf=isinstance(loss, Tensor) and loss.leaf,
+        decided=loss.sync if isinstance(loss, Tensor) else None, **details,
     )  # fmt: skip
+    _run_hooks(run, models)
+
+
+def _run_hooks(run: Interpreter, models: frozenset[int] | None) -> None:
+    """Hooks that the script hung on gradients run within every backward."""
+    for hook, site, owners in run.things.get("gradient hooks", ()):
+        if models is None or owners is None or models & owners:
+            run.things["in hook"] = site
+            try:
+                run.call_closure(hook, [Parameters(owners)], {}, site)
+            finally:
+                run.things.pop("in hook", None)
 
 
 def unseen_loss(run: Interpreter, value: Any) -> Tensor:
@@ -91,8 +105,22 @@ def unseen_loss(run: Interpreter, value: Any) -> Tensor:
 
 
 def _sync_now(run: Interpreter, models: frozenset[int] | None) -> bool:
+    """Whether communication is on for these models at this moment."""
     flags = [run.sync_flags[m] for m in (models or ()) if m in run.sync_flags] or list(run.sync_flags.values())
-    return run.no_sync == 0 and all(flags)
+    return not silenced(run, models) and all(flags)
+
+
+def silenced(run: Interpreter, models: frozenset[int] | None) -> bool:
+    """A no_sync() that covers one of these models is open."""
+    return any(quiet is None or models is None or quiet & models for quiet in run.silenced)
+
+
+def forward_sync(sync: Any) -> Any:
+    """What the forwards of a loss decided: True, False, None (nobody decides), "mixed" (some models only)."""
+    if not sync:
+        return None
+    values = {held for _, held in sync}
+    return values.pop() if len(values) == 1 else "mixed"
 
 
 @method("tensor", "backward")
@@ -137,6 +165,7 @@ def _rpc_backward(run: Interpreter, call: Call) -> Any:
 
 def make_optimizer(run: Interpreter, call: Call) -> Thing:
     made = run.thing("optimizer", call.name, call.site)
+    run.learned.builds_optimizer = True
     source = call.get(0, "params")
     if isinstance(source, Thing) and source.kind == "optimizer":
         # a wrapper around an optimizer (FP16_Optimizer, LARS, SAM)
@@ -149,6 +178,9 @@ def make_optimizer(run: Interpreter, call: Call) -> Thing:
 
 
 def _step_optimizer(run: Interpreter, optimizer: Thing, site: int, **details: Any) -> None:
+    hook = run.things.get("in hook")
+    if hook is not None:
+        details["hook"] = hook
     run.emit(Kind.STEP, site, optimizer.number, models=optimizer.models, **details)
 
 
@@ -419,7 +451,7 @@ def _scaler_update(run: Interpreter, receiver: Thing, call: Call) -> Any:
 @method("scaler", "get_scale")
 def _get_scale(run: Interpreter, receiver: Thing, call: Call) -> Any:
     run.traits.add("reads scale")
-    return Unknown(call.key, tags=frozenset({"loss scale"}))
+    return Quantity.symbol("loss scale", "loss scale")
 
 
 # apex
@@ -518,6 +550,8 @@ def _fully_shard(run: Interpreter, call: Call) -> Any:
     module = call.get(0, "module")
     run.distributed = True
     run.traits.add("fsdp2")
+    if isinstance(module, Unknown):
+        module = run.known_as(module, "model", call.site)
     if isinstance(module, Thing):
         module.state["sharded"] = True
     elif isinstance(module, Instance):
@@ -559,7 +593,7 @@ def _no_sync(run: Interpreter, receiver: Any, call: Call) -> Any:
     run.traits.add("no_sync")
     if isinstance(receiver, Thing) and receiver.kind == "model":
         receiver.kind = "data_parallel"
-    return Context("no_sync", site=call.site)
+    return Context("no_sync", (models_of(receiver), tuple(run.stack)), call.site)
 
 
 @method("model data_parallel sharded", "set_requires_gradient_sync", "set_requires_all_reduce")
@@ -592,7 +626,7 @@ def _model_clip(run: Interpreter, receiver: Any, call: Call) -> Any:
         "to_empty", "share_memory", "apply", "npu", "xpu", "type")
 def _model_same(run: Interpreter, receiver: Any, call: Call) -> Any:
     if call.name == "requires_grad_":
-        receiver.state["frozen"] = not run.truth(call.get(0, "requires_grad", True), True)
+        _freeze(run, Parameters(models_of(receiver)), call.get(0, "requires_grad", True))
     return receiver
 
 
@@ -695,11 +729,18 @@ def _hook(run: Interpreter, receiver: Parameters, call: Call) -> Any:
     """A hook that steps an optimizer runs once per backward."""
     hook = call.get(0, "hook")
     if isinstance(hook, Closure) and call.name == "register_post_accumulate_grad_hook":
-        run.things.setdefault("gradient hooks", []).append((hook, call.site))
-        steps = "step" in hook.function.calls
-        if steps:
-            run.traits.add(f"steps in backward@{call.site}")
+        hooks = run.things.setdefault("gradient hooks", [])
+        if not any(site == call.site for _, site, _ in hooks):
+            hooks.append((hook, call.site, receiver.models))
     return Unknown(call.key)
+
+
+@method("tensor", "requires_grad_")
+def _tensor_requires_grad(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    """Data that asks for its own gradient: an attack, a penalty, a saliency map."""
+    if run.truth(call.get(0, "requires_grad", True), True):
+        return dataclasses.replace(receiver, leaf=True)
+    return receiver
 
 
 @method("tensor", "register_hook", "register_post_accumulate_grad_hook")
@@ -719,13 +760,14 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None, via
     parallel = _parallel_kind(model)
     sync: Any = None
     if parallel:
-        sync = run.no_sync == 0 and all(run.sync_flags.get(m, True) for m in models)
+        on = not silenced(run, models) and all(run.sync_flags.get(m, True) for m in models)
+        sync = frozenset((m, on) for m in models)
     if isinstance(model, Thing) and model.state.get("bypasses") and not run.no_grad:
-        parallel, sync = "ddp", False
+        parallel, sync = "ddp", frozenset((m, False) for m in models)
         run.sync_site = call.site
     outermost = not run.things.get("inside forward")
     if outermost and not run.no_grad:
-        run.emit(Kind.FORWARD, call.site, getattr(model, "number", -1), sync=sync, parallel=parallel)
+        run.emit(Kind.FORWARD, call.site, getattr(model, "number", -1), sync=forward_sync(sync), parallel=parallel)
     target = model
     inner_parallel = parallel
     while isinstance(target, Thing) and isinstance(target.attributes.get("module"), (Thing, Instance)):
@@ -760,7 +802,7 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None, via
             all_models = None if known is None else (reached | known)
             out = dataclasses.replace(
                 value, graph=graph and (bool(reached) or flows or not models), models=all_models,
-                sync=sync if sync is not None else (carried.sync if flows else value.sync),
+                sync=_joint_sync(sync, carried.sync if flows else value.sync),
                 parallel=inner_parallel or value.parallel or carried.parallel,
             )  # fmt: skip
             if value.form == "data":
@@ -774,6 +816,10 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None, via
         return value
 
     return attach(result)
+
+
+def _joint_sync(one: Any, two: Any) -> Any:
+    return (one or frozenset()) | (two or frozenset()) or None
 
 
 def _has_tensor(value: Any) -> bool:
@@ -898,6 +944,9 @@ def _measures_only(run: Interpreter, call: Call, position: int = 1) -> bool:
 
 
 def clip(run: Interpreter, call: Call, through: str = "torch") -> Any:
+    limit = call.get(1, "max_norm")
+    if "loss scale" in getattr(limit, "tags", ()):
+        through = "scaled limit"
     source = call.get(0, "parameters")
     models = source.models if isinstance(source, (Parameters, Gradient)) else models_of(source)
     run.emit(Kind.CLIP, call.site, models=models, measures_only=_measures_only(run, call), through=through)
