@@ -178,6 +178,7 @@ def _archive(arguments: argparse.Namespace, data: bytes, rejected: Any, tree: An
 def _verify(arguments: argparse.Namespace) -> int:
     from accumlint.receipt.binding import project_files
     from accumlint.receipt.limits import MAX_RECEIPT_BYTES
+    from accumlint.receipt.manifest import CARRIED
     from accumlint.receipt.verifying import HOLDS, REFUTED, UNREADABLE, UNVERIFIABLE, Outcome, verify, verify_bytes
 
     root = Path(arguments.root)
@@ -193,25 +194,23 @@ def _verify(arguments: argparse.Namespace) -> int:
     if not paths:
         raise UsageError("name at least one receipt, or give --tree")
     known: dict[str, Receipt] = {}
-    contents: dict[str, bytes] = {}
-    for path in [*arguments.continue_from, *paths]:
-        try:
-            contents[path] = read_bytes(path, MAX_RECEIPT_BYTES)
-        except UsageError as error:
-            if path not in paths:
-                raise
-            sys.stderr.write(f"accumlint receipt verify: {error}\n")
-            continue
-        if len(paths) + len(arguments.continue_from) > 1:  # a single receipt has no link to look for
-            inner = verify_bytes(contents[path])
-            if inner.status == HOLDS and inner.receipt is not None:
+    if len(paths) + len(arguments.continue_from) > 1:  # a single receipt has no link to look for
+        for path in dict.fromkeys([*arguments.continue_from, *paths]):
+            if path in paths and not os.path.isfile(path):
+                continue  # reported below
+            inner = verify_bytes(read_bytes(path, MAX_RECEIPT_BYTES))
+            if inner.status != HOLDS or inner.receipt is None:
+                continue
+            # only a receipt with a pending window can be continued: the others need not stay in memory
+            if inner.receipt.manifest.windows[-1].kind == CARRIED:
                 known[inner.receipt.hashes["receipt_sha256"]] = inner.receipt
     statuses, reports = [], []
     for path in dict.fromkeys(paths):
-        if path not in contents:
+        try:
+            outcome = verify(read_bytes(path, MAX_RECEIPT_BYTES), root=root, files=files, known=known)
+        except UsageError as error:
+            sys.stderr.write(f"accumlint receipt verify: {error}\n")
             outcome = Outcome(UNREADABLE, ("$: the file can't be read [no-file]",))
-        else:
-            outcome = verify(contents[path], root=root, files=files, known=known)
         verdict = outcome.receipt.verdict if outcome.receipt is not None else None
         status, reasons = outcome.status, list(outcome.reasons)
         if status == HOLDS and arguments.require_pass and verdict != "PASS":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accumlint import __version__
-from accumlint.receipt.canonical import canonical_bytes, domain_hash, write_canonical
+from accumlint.receipt.canonical import canonical_bytes, domain_hash
 from accumlint.receipt.formats import RECEIPT_SCHEMA, SETTINGS, TOOL, UNBOUND
 from accumlint.receipt.manifest import CARRIED, EXECUTED, Manifest
 from accumlint.receipt.plan import make_plan
@@ -61,49 +60,40 @@ def assemble(manifest: Manifest, unbound: Mapping[str, Any], tool_version: str) 
     """The receipt of a validated manifest. The plan is hashed before anything is computed."""
     tool = {"name": "accumlint", "version": tool_version}
     loose = {key: value for key, value in unbound.items() if key != "crc32"}
-    loose["crc32"] = unbound_checksum(loose)
     log = ProblemLog()
-    UNBOUND.check(loose, "unbound", log)
+    UNBOUND.check({**loose, "crc32": "0" * 8}, "unbound", log)
     TOOL.check(tool, "tool", log)
     if log:
         raise Rejected(log)
+    loose["crc32"] = unbound_checksum(loose)
     plan = make_plan(manifest.document)
-    plan_sha256 = domain_hash("plan", canonical_bytes(plan))
-    # The parts go to one buffer in the order of their keys. The hashes come first and are known last: their
-    # place is held by zeros of the same length.
-    sink = io.BytesIO()
-    hashes = dict.fromkeys(("manifest_sha256", "plan_sha256", "receipt_sha256", "result_sha256"), "0" * 64)
-
-    def part(name: str) -> int:
-        sink.write(b',"%s":' % name.encode("ascii"))
-        return sink.tell()
-
-    def hash_from(name: str, start: int) -> str:
-        with sink.getbuffer() as written:
-            return domain_hash(name, written[start:])
-
-    sink.write(b'{"hashes":')
-    write_canonical(hashes, sink)
-    start = part("manifest")
-    write_canonical(manifest.document, sink)
-    manifest_sha256 = hash_from("manifest", start)
-    part("plan")
-    write_canonical(plan, sink)
-    start = part("result")
-    verdict = compute(manifest, manifest_sha256, plan_sha256, sink)
-    result_sha256 = hash_from("result", start)
-    for name, value in (("schema", RECEIPT_SCHEMA), ("tool", tool), ("unbound", loose)):
-        part(name)
-        write_canonical(value, sink)
-    sink.write(b"}\n")
-    bound = {"manifest_sha256": manifest_sha256, "plan_sha256": plan_sha256, "result_sha256": result_sha256}
-    receipt_sha256 = domain_hash(
-        "receipt", canonical_bytes({"schema": RECEIPT_SCHEMA, "tool": tool, **bound})
-    )
-    hashes = {**bound, "receipt_sha256": receipt_sha256}
-    sink.seek(len(b'{"hashes":'))
-    write_canonical(hashes, sink)
-    return Receipt(manifest, plan, verdict, loose, tool, hashes, sink.getvalue())
+    plan_bytes = canonical_bytes(plan)
+    plan_sha256 = domain_hash("plan", plan_bytes)
+    manifest_bytes = canonical_bytes(manifest.document)
+    manifest_sha256 = domain_hash("manifest", manifest_bytes)
+    verdict, result_pieces = compute(manifest, manifest_sha256, plan_sha256)
+    hashes = {
+        "manifest_sha256": manifest_sha256,
+        "plan_sha256": plan_sha256,
+        "result_sha256": domain_hash("result", *result_pieces),
+    }
+    head = canonical_bytes({"schema": RECEIPT_SCHEMA, "tool": tool, **hashes})
+    hashes["receipt_sha256"] = domain_hash("receipt", head)
+    # The parts in the order of their keys, joined once: the whole is canonical without a second encoding, and
+    # a large receipt is never in memory more than once beside its pieces.
+    data = b"".join(
+        (
+            b'{"hashes":', canonical_bytes(hashes),
+            b',"manifest":', manifest_bytes,
+            b',"plan":', plan_bytes,
+            b',"result":', *result_pieces,
+            b',"schema":', canonical_bytes(RECEIPT_SCHEMA),
+            b',"tool":', canonical_bytes(tool),
+            b',"unbound":', canonical_bytes(loose),
+            b"}\n",
+        )
+    )  # fmt: skip
+    return Receipt(manifest, plan, verdict, loose, tool, hashes, data)
 
 
 def unbound_checksum(loose: Mapping[str, Any]) -> str:

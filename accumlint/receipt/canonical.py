@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any, BinaryIO
+from typing import Any
 
 import rfc8785
 
@@ -59,14 +59,9 @@ def canonical_bytes(value: Any) -> bytes:
     return rfc8785.dumps(value)
 
 
-def write_canonical(value: Any, sink: BinaryIO) -> None:
-    """Write the canonical bytes of plain JSON values. Raises :class:`NotCanonical` before the first byte."""
-    check_profile(value)
-    rfc8785.dump(value, sink)
-
-
-def domain_hash(part: str, data: bytes | memoryview) -> str:
-    """SHA-256, in hex, of ``data`` as the part named (``manifest``, ``plan``, ``result``, ``receipt``, ...)."""
+def domain_hash(part: str, *pieces: bytes | memoryview) -> str:
+    """SHA-256, in hex, of the joined ``pieces`` as the part named (``manifest``, ``plan``, ``result``, ...)."""
     digest = hashlib.sha256(f"{DOMAIN}/{part}".encode("ascii") + b"\0")
-    digest.update(data)
+    for piece in pieces:
+        digest.update(piece)
     return digest.hexdigest()

@@ -101,9 +101,10 @@ def normal_form(shape: Shape, value: Any) -> Any:
     if isinstance(shape, ListOf):
         item = shape.item.inner if isinstance(shape.item, Nullable) else shape.item
         if isinstance(item, Number):
-            return [
-                x if x is None or (type(x) is float and x % 1) else canonical(x) for x in value
-            ]  # a double that is no integer is canonical already
+            # a double that is no integer is canonical already, and a column of them is not copied
+            if all(type(x) is float and x % 1 for x in value):
+                return value
+            return [None if x is None else canonical(x) for x in value]
         if isinstance(item, (Record, ListOf)):
             return [None if x is None else normal_form(item, x) for x in value]
         return value

@@ -13,6 +13,8 @@ from typing import Any
 from accumlint.receipt.canonical import canonical_bytes, domain_hash
 from accumlint.receipt.formats import FORMULA, PLAN_SCHEMA, SETTINGS
 from accumlint.receipt.manifest import settings_normal_form
+from accumlint.receipt.problems import ProblemLog, Rejected
+from accumlint.receipt.shape import Record
 
 # The expressions that are evaluated, letter by letter (a test evaluates these texts and compares).
 ACCEPT_SCALAR = "abs(accumulated - reference) <= absolute + relative * abs(reference)"
@@ -99,5 +101,13 @@ def make_plan(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan_hash(settings: Mapping[str, Any]) -> str:
-    """Hash of the plan that ``settings`` give; take it before the run and store it as ``plan_sha256``."""
+    """Hash of the plan that ``settings`` give; take it before the run and store it as ``plan_sha256``.
+
+    Other keys of a manifest may be there and are not looked at. Raises
+    :class:`~accumlint.receipt.problems.Rejected` when a setting is missing or malformed.
+    """
+    log = ProblemLog()
+    Record(SETTINGS).check({key: settings[key] for key in SETTINGS if key in settings}, "", log)
+    if log:
+        raise Rejected(log)
     return domain_hash("plan", canonical_bytes(make_plan(settings)))

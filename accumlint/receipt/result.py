@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, BinaryIO
+from typing import Any
 
 from accumlint.receipt.arithmetic import View, Weights, WindowSums, accept, microbatch_weight, window_sums
 from accumlint.receipt.canonical import canonical_bytes
@@ -46,21 +45,22 @@ LIMITATIONS = {
 _VOID_FROM = {"bfloat16": 257, "float16": 2049, "float8": 9}
 
 
-def compute(manifest: Manifest, manifest_sha256: str, plan_sha256: str, sink: BinaryIO) -> str:
-    """Write the canonical bytes of the result part to ``sink`` and return the overall verdict.
+def compute(manifest: Manifest, manifest_sha256: str, plan_sha256: str) -> tuple[str, list[bytes]]:
+    """The overall verdict, and the canonical bytes of the result part in pieces to be joined.
 
     The result embeds the hashes of manifest and plan, so that it belongs to no others. Windows are summed,
     judged and encoded one after the other: exact sums are heavy, and a segment may have tens of thousands.
     """
     listed = manifest.size <= MAX_LISTED_WEIGHTS
     facts: list[Assessment] = []
-    encoded: deque[bytes] = deque()
+    encoded: list[bytes] = []
     totals = _Totals(manifest)
     tail = _Tail(manifest)
     for offset, window in enumerate(manifest.windows):
         s = window_sums(manifest, window)
         facts.append(assess(manifest, offset, s))
-        encoded.append(canonical_bytes(_window(manifest, s, listed)))
+        piece = canonical_bytes(_window(manifest, s, listed))
+        encoded.append(b"," + piece if encoded else piece)
         totals.add(s)
         tail.add(s)
     found = deviations(manifest)
@@ -82,13 +82,7 @@ def compute(manifest: Manifest, manifest_sha256: str, plan_sha256: str, sink: Bi
         "clipping": _clipping(manifest),
     }
     # "windows" sorts after all other keys, so its canonical place is the end
-    sink.write(canonical_bytes(head)[:-1] + b',"windows":[')
-    first = True
-    while encoded:  # popped as they are written, so that they do not stand in memory twice
-        sink.write(encoded.popleft() if first else b"," + encoded.popleft())
-        first = False
-    sink.write(b"]}")
-    return verdict
+    return verdict, [canonical_bytes(head)[:-1] + b',"windows":[', *encoded, b"]}"]
 
 
 def limitations(manifest: Manifest) -> list[str]:

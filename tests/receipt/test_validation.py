@@ -190,3 +190,39 @@ def test_order_of_ranks_and_keys_and_spelling_of_numbers_do_not_matter(manifest)
     other["ranks"][0]["loss_numerators"] = ["1.00", "22e-1", 1.4]
     other["ranks"][1]["microbatch_ids"] = ["anything", "else", "goes"]
     assert receipt.build(other).hashes == receipt.build(tree).hashes
+
+
+def test_a_plan_of_malformed_settings_is_refused(manifest):
+    for changed in ({"rank_reduction": "median"}, {"world_size": True}):
+        with pytest.raises(receipt.Rejected):
+            receipt.plan_hash(manifest(**changed))
+    with pytest.raises(receipt.Rejected):
+        receipt.plan_hash({})
+
+
+@pytest.mark.parametrize(
+    "unbound",
+    [
+        {"created": "yesterday"},
+        {"duration_seconds": float("nan")},
+        {"duration_seconds": -1},
+        {"host": {"name": "box"}},
+        {"user": "me"},
+    ],
+)
+def test_the_unbound_part_holds_no_prose_either(manifest, unbound):
+    with pytest.raises(receipt.Rejected):
+        receipt.build(manifest(), unbound=unbound)
+
+
+def test_the_documented_way_from_python():
+    """The example of docs/receipts.md."""
+    settings = {"accumulation_steps": 2, "tail_policy": "flush"}
+    book = receipt.ManifestBuilder(settings, software={"torch": "2.4.1"})
+    book.head["plan_sha256"] = receipt.plan_hash(book.head)
+    for count, loss in ((3, 1.2), (1, 0.9)):
+        book.microbatch(0, valid_targets=count, loss_numerator=loss, gradient_numerators=[1.5], weight=0.25)
+    book.window(0, clocks={"backward": 2, "step_called": 1, "step_applied": 1}, step="applied", nonfinite=False)
+    made = receipt.build(book.document())
+    assert made.verdict == "PASS"
+    assert receipt.verify(made.data).word == "holds"
