@@ -65,7 +65,7 @@ def audit(
         report = _only_changed(report, asked, by_name)
     failing_findings = report.findings
     if asked.baseline or asked.write_baseline:
-        report, failing_findings = _known(report, asked, [target.name for target in targets])
+        report, failing_findings = _known(report, asked, [target.name for target in targets], settings)
     return report, _failing(failing_findings, settings)
 
 
@@ -279,15 +279,19 @@ def _only_changed(report: Report, asked: Asked, by_name: dict[str, Target]) -> R
     return report._replace(findings=kept, summary=report.summary._replace(outside_diff=outside))
 
 
-def _known(report: Report, asked: Asked, names: Sequence[str]) -> tuple[Report, Sequence[Finding]]:
+def _known(
+    report: Report, asked: Asked, names: Sequence[str], settings: Settings
+) -> tuple[Report, Sequence[Finding]]:
     """The report without what the baseline knows, and the findings that may fail."""
     from accumlint import baseline
+    from accumlint.rule_index import all_rules
 
+    off = {rule[0] for rule in all_rules() if not is_on(settings, *rule)}
     try:
         entries = baseline.read(asked.baseline) if asked.baseline else baseline.Baseline()
         if asked.write_baseline:
             old = baseline.read(asked.write_baseline, missing_ok=True)
-            baseline.write(asked.write_baseline, baseline.record(report, old, names))
+            baseline.write(asked.write_baseline, baseline.record(report, old, names, lambda rule: rule not in off))
             entries = baseline.record(report, baseline.Baseline(), names)
     except (OSError, ValueError) as error:
         raise AuditError(f"baseline: {error}") from error

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from accumlint.findings import Finding
@@ -69,10 +69,21 @@ def key(report: Report, finding: Finding) -> Key:
     return (path, finding.rule, enclosing_name(lines, finding.span.line), " ".join(line.split()))
 
 
-def record(report: Report, old: Baseline, names: Iterable[str]) -> Baseline:
-    """A baseline of this run's findings; entries of files that the run didn't look at stay."""
+def record(
+    report: Report, old: Baseline, names: Iterable[str], looked_for: Callable[[str], bool] = lambda rule: True
+) -> Baseline:
+    """A baseline of this run's findings.
+
+    Entries of files that the run didn't look at stay, as do those of rules that it didn't look for.
+    """
     looked_at = {report.place(name) for name in names}
-    known = Counter({entry: count for entry, count in old.known.items() if entry[0] not in looked_at})
+    known = Counter(
+        {
+            entry: count
+            for entry, count in old.known.items()
+            if entry[0] not in looked_at or not looked_for(entry[1])
+        }
+    )
     known.update(key(report, finding) for finding in report.findings)
     return Baseline(known)
 

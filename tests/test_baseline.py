@@ -73,6 +73,12 @@ def test_what_was_fixed_is_counted_and_leaves():
     assert record(report(lines=[4], path="b.py"), known, ["b.py"]).known.total() == 5
 
 
+def test_rules_that_were_not_looked_for_stay_recorded():
+    known = record(report(lines=[4]), Baseline(), ["a.py"])
+    later = record(report(lines=[7], rule="ACC401"), known, ["a.py"], lambda rule: rule != "ACC202")
+    assert {rule for _, rule, _, _ in later.known} == {"ACC202", "ACC401"}
+
+
 def test_the_ratchet_counts_per_file_and_rule():
     known = record(report(lines=[4, 7]), Baseline(), ["a.py"])
     assert new_lines(report(lines=[10, 12]), known, ratchet=True) == []

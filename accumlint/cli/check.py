@@ -121,6 +121,8 @@ def resolve(arguments: Namespace, working_folder: str) -> Settings:
         settings = settings._replace(baseline=os.path.join(settings.root, settings.baseline))
     if arguments.ratchet and not settings.baseline:
         raise SettingsError("--ratchet needs a --baseline to compare with")
+    if arguments.write_baseline and arguments.diff:
+        raise SettingsError("--write-baseline records whole files, so it can't go with --diff")
     wanted = all_selectors(settings)
     if set(wanted) != {"ALL"}:
         from accumlint.rule_index import all_rules

@@ -65,10 +65,14 @@ def summary_object(report: Report) -> dict:
 
 
 def render(report: Report) -> str:
-    """The whole document. Non-ASCII text is escaped, so that any terminal or pipe carries it unharmed."""
+    """The whole document.
+
+    Non-ASCII text is escaped, so that any terminal or pipe carries it unharmed. A number in the evidence that JSON
+    lacks (a fraction) is written as text.
+    """
     document = {
         "schema": SCHEMA,
         "findings": [finding_object(finding) for finding in report.findings],
         "summary": summary_object(report),
     }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    return json.dumps(document, indent=1, allow_nan=False, default=str) + "\n"

@@ -24,8 +24,15 @@ def default_format(environment) -> str:
 
 
 def render(format_name: str, report: Report) -> str:
-    """One report in one format; only that format's module is imported."""
-    return importlib.import_module(f"accumlint.report.{format_name}").render(report)
+    """One report in one format; only that format's module is imported.
+
+    Raises :class:`PresentError` where the report can't be put into the format (a rule page that SARIF quotes
+    is malformed).
+    """
+    try:
+        return importlib.import_module(f"accumlint.report.{format_name}").render(report)
+    except ValueError as error:
+        raise PresentError(f"format {format_name}: {error}") from error
 
 
 def _can_draw(stream) -> bool:

@@ -176,6 +176,7 @@ def test_settings_file_and_command_line(tree, capsys):
         ({}, ["--config", "gone.toml"], "gone.toml: No such file or directory"),
         ({"pyproject.toml": ""}, ["--config", "pyproject.toml"], "no [tool.accumlint] in it"),
         ({"c.toml": ""}, ["--config", "c.toml", "--isolated"], "exclude each other"),
+        ({}, ["--write-baseline", "b.json", "--diff", "HEAD"], "can't go with --diff"),
         ({}, ["--ratchet"], "--ratchet needs a --baseline"),
         ({}, ["--jobs", "-1"], "--jobs: must be 0 or more"),
         ({}, ["--output", "pdf:x"], "unknown format 'pdf'"),
