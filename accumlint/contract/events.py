@@ -34,6 +34,7 @@ class Kind(enum.Enum):
     CHECKPOINT = "checkpoint"
     PERIODIC = "periodic"  # a test `counter % n == 0` held, outside of any step gate
     LIMIT = "limit"  # a counter was compared with a limit
+    RESUME = "resume"  # a number from a checkpoint goes into a counter or decides what is skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,9 @@ TRACE_DETAILS = {
     Kind.CLEAR: "models (or None)",
     Kind.COUNT: "name, value, by",
     Kind.CHECKPOINT: "resumable, holds (subjects), lacks",
-    Kind.PERIODIC: "counter, value, effect",
-    Kind.LIMIT: "counter, limit, held",
+    Kind.PERIODIC: "counters, value, effect, period (its name)",
+    Kind.LIMIT: "counters, limit (symbols), name",
+    Kind.RESUME: "key (in the checkpoint), into (counter), use (counter, skip)",
 }
 
 
@@ -102,6 +104,8 @@ class Horizon:
     value: Quantity | None
     constructor: str
     text: str = ""
+    warmup: Quantity | None = None
+    warmup_site: int = -1
 
 
 @dataclass

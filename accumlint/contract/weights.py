@@ -59,7 +59,7 @@ def shares(window: Window, trace) -> list[Share]:
     for contribution in window.fresh:
         details = contribution.event.details
         parallel = details.get("parallel") or ("manual" if reduced else "")
-        averaged = bool(details.get("parallel")) if not reduced else bool(reduced[0].details["average"])
+        averaged = bool(details.get("parallel")) and not details.get("sums") if not reduced else bool(reduced[0].details["average"])
         for part in details["parts"]:
             count = _numbers(trace.counts, part.batch, part.basis, ranks)
             weight = part.weight

@@ -121,6 +121,8 @@ class Explorer:
         self.receivers = receivers_of(module)
         self.ignored_constant = ignored_constant
         self.covered: set[ir.Function] = set()
+        self.around: set[str] = set()  # traits that hold for hooks of a framework
+        self.around_names: dict[str, int] = {}
 
     def explore(self) -> list[Explored]:
         """All roots of the module, each with its traces."""
@@ -128,7 +130,10 @@ class Explorer:
         first = self._root(Root(None))
         if first is not None:
             out.append(first)
-        for cls, role in self._driven():
+        driven = self._driven()
+        if driven:
+            self._look_around()
+        for cls, role in driven:
             found = self._root(Root(None, 1, cls, role))
             if found is not None:
                 out.append(found)
@@ -156,6 +161,20 @@ class Explorer:
                 out.append((cls, role))
         return out
 
+    def _look_around(self) -> None:
+        """What the script says to a framework outside of the hooks: ``Trainer(accumulate_grad_batches=…)``."""
+        learned = Learned()
+        callers = [None, *(f for f in self.module.functions if "Trainer" in f.calls and f.owner is None)]
+        for function in callers:
+            run = Interpreter(self.module, self.vocabulary, learned, receivers=self.receivers, budget=20_000)
+            try:
+                self._run(run, Root(function))
+            except Relearn:
+                continue
+            self.around |= run.traits & {"whole windows", "lightning accumulates", "padding", "ignored labels"}
+            for name, site in run.window_names.items():
+                self.around_names.setdefault(name, site)
+
     def _interpreter(self, learned: Learned, **options: Any) -> Interpreter:
         run = Interpreter(self.module, self.vocabulary, learned, receivers=self.receivers, **options)
         if self.ignored_constant:
@@ -166,6 +185,9 @@ class Explorer:
         """Run to the end; returns how it ended: '', budget, abort."""
         try:
             if root.cls is not None:
+                run.traits |= self.around
+                if "lightning accumulates" in self.around:
+                    run.window_names.update(self.around_names)
                 run.prepare_module(self.module)
                 run.registry.table.roles[f"drive {root.role}"](run, run.blank_instance(root.cls), run.length)
             elif root.function is None:
@@ -294,7 +316,7 @@ def make_trace(run: Interpreter, ending: str, polarity: bool) -> Trace:
 
 def fingerprint(trace: Trace) -> tuple:
     """Two paths with the same fingerprint are the same to the contract."""
-    return tuple(_mark(event) for event in trace.events if event.kind not in (Kind.LIMIT,))
+    return tuple(_mark(event) for event in trace.events if event.kind is not Kind.LIMIT)
 
 
 def _mark(event: Event) -> tuple:

@@ -69,6 +69,7 @@ class Learned:
     builds_optimizer: bool = False
     roles: dict[int, str] = field(default_factory=dict)  # loop site -> micro, window, update, outer, plain
     effects: dict[int, frozenset[str]] = field(default_factory=dict)  # If site -> kinds of event below it
+    arms: dict[tuple[int, int], frozenset[str]] = field(default_factory=dict)  # (If site, arm) -> the same for one arm
     loop_effects: dict[int, frozenset[str]] = field(default_factory=dict)
     covered: set[ir.Function] = field(default_factory=set)
     own_loop: bool = False  # a backward was seen inside a loop
@@ -490,7 +491,11 @@ class Interpreter:
         body_ends, else_ends = _ends(statement.body), _ends(statement.orelse)
         default: bool | None = None
         if not _settled(value):
-            if body_ends == "raise" and else_ends != "raise":
+            trains = [bool(self.learned.arms.get((statement.site, arm), frozenset()) & {"step", "backward"}) for arm in (0, 1)]
+            if trains[0] != trains[1]:
+                # the usual course is the one that trains
+                default = trains[0]
+            elif body_ends == "raise" and else_ends != "raise":
                 default = False
             elif else_ends == "raise" and statement.orelse:
                 default = True
@@ -513,6 +518,7 @@ class Interpreter:
             self.emit(
                 Kind.PERIODIC, statement.site, counters=counters, effect=self._effect(statement.body),
                 value=next((tag[6:] for tag in tags if tag.startswith("value:")), ""),
+                period=next((last_name(tag[5:].rpartition("%")[2]) for tag in tags if tag.startswith("text:")), ""),
             )  # fmt: skip
         body = statement.body if chosen else statement.orelse
         if not body:
@@ -544,8 +550,10 @@ class Interpreter:
         """Both arms, one after the other, so that all events below the condition are seen."""
         effects: set[str] = set()
         outcomes = []
-        for body in (statement.body, statement.orelse):
+        for arm, body in enumerate((statement.body, statement.orelse)):
+            own: set[str] = set()
             self.scout_stack.append(("if", statement.site, effects))
+            self.scout_stack.append(("arm", statement.site, own))
             self.gates.append(statement.site)
             before = {name: held for name, held in frame.names.items()}
             try:
@@ -555,7 +563,11 @@ class Interpreter:
             finally:
                 self.gates.pop()
                 self.scout_stack.pop()
-            if body is statement.body and statement.orelse:
+                self.scout_stack.pop()
+            effects |= own
+            known_arm = self.learned.arms.get((statement.site, arm), frozenset())
+            self.learned.arms[statement.site, arm] = known_arm | frozenset(own)
+            if arm == 0 and statement.orelse:
                 # the second arm must not lose what the first one made: keep the richer value of each name
                 after = frame.names
                 for name, held in before.items():
@@ -680,7 +692,9 @@ class Interpreter:
             }  # fmt: skip
             return caps.get(role, 2), False, role in ("micro", "window")
         if stream.infinite:
-            caps = {"micro": 2 * self.length + 2, "window": K, "update": UPDATES, "outer": EPOCHS}
+            caps = {
+                "micro": 2 * self.length + 2, "window": K, "update": UPDATES, "outer": EPOCHS, "generator": 4 * self.length,
+            }  # fmt: skip
             return caps.get(role, 1), False, True
         length = stream.length
         if role == "generator":
@@ -698,6 +712,10 @@ class Interpreter:
             if length is None:
                 return K, True, False
             return min(length, 64), True, False
+        if role in ("update", "outer") and length == 0 and stream.bound == "":
+            self.traits.add(f"empty loop@{site}")
+        if role == "update" and stream.loader:
+            return (self.length if length is None else min(length, self.length)), True, False
         if role == "update":
             return (UPDATES if length is None else min(length, UPDATES)), length is not None and length <= UPDATES, False
         if role == "outer":
@@ -1033,12 +1051,16 @@ class Interpreter:
             return Quantity.of(self.length, "len")
         if self.vocabulary.is_world(name):
             return Quantity.of(RANKS, "world")
+        if self.vocabulary.named("loader_length", name):
+            return Quantity.of(self.length, "len")
         if name in ("rank", "local_rank", "global_rank", "is_main_process", "is_local_main_process", "is_master", "master_process"):
             fields.setdefault("tags", frozenset({"rank"}))
         return Unknown(key, **fields)
 
     def assign(self, target: ir.Expr, value: Any, frame: Frame, site: int) -> None:
         kind = type(target)
+        if isinstance(value, Unknown) and "resume" in value.tags and kind in (ir.Name, ir.Attr) and "[" in value.key:
+            self.emit(Kind.RESUME, site, key=last_name(value.key), into=self.key(target), use="counter")
         if kind is ir.Name:
             value = self.named(target.id, value, target.site)
             if target.id in frame.outer:
@@ -1374,8 +1396,18 @@ class Interpreter:
         if self.scouting and stream.bound == "" and isinstance(stream.thing, int) and stream.thing > 1:
             if "next" in _calls_in_expression(node.element) and self.learned.literal is None and 1 < stream.thing <= 4096:
                 self.learned.literal = stream.thing
+        role = self.learned.roles.get(node.site, "plain") if depth == 0 else "plain"
+        if role in ("window", "micro") and stream.length is None:
+            count = K if role == "window" else self.length
+        effects: set[str] = set()
+        if self.scouting:
+            self.scout_stack.append(("for", node.site, effects))
+            count = min(count, 2)
         for index in range(min(count, 24)):
             self.spend()
+            if role in ("window", "micro"):
+                self.microbatch += 1
+                self.emit(Kind.MICROBATCH, node.site)
             self.assign(target, stream.item(index), frame, node.site)
             if not all(self.truth(self.eval(c, frame), True) for c in conditions):
                 continue
@@ -1385,6 +1417,15 @@ class Interpreter:
                 if node.key is not None:
                     keys.append(self.eval(node.key, frame))
                 out.append(self.eval(node.element, frame))
+        if self.scouting:
+            self.scout_stack.pop()
+            for _, _, outer in self.scout_stack:
+                outer |= effects
+            if "backward" in effects and depth == 0:
+                effects.add("carrying")
+                self._scout_role(node.site, stream, effects)
+                for _, _, outer in self.scout_stack:
+                    outer |= {"carrying loop", "carrying"}
 
     def _choice(self, node: ir.Choice, frame: Frame) -> Any:
         value = self.eval(node.test, frame)
@@ -1532,8 +1573,8 @@ class Interpreter:
                 return Test("modulo", (one, self._period(tags)), self.key(node), tags=tags)
             if "period" in tags:
                 return Test("known", (held,), self.key(node), tags=tags)
-            if tags & {"counter"} or any(t.startswith("counter:") for t in tags):
-                self._note_limit(op, one, two, node, held)
+            if any(t.startswith("counter:") for t in tags):
+                self._note_limit(one, two, node, left_node, right_node)
             return held
         if one.symbols == two.symbols and op in ("==", "!=") and one.ranks == two.ranks:
             return op == "=="
@@ -1541,15 +1582,17 @@ class Interpreter:
         open_side, known_side, mirrored = (two, one, False) if one.known else (one, two, True)
         direction = _MIRROR[op] if mirrored else op
         if any(t.startswith(("counter:", "index:")) for t in known_side.tags):
-            self.emit(Kind.LIMIT, node.site, counters=_counters(known_side), limit=dict(open_side.symbols), tags=tuple(sorted(open_side.tags)))
+            self.emit(Kind.LIMIT, node.site, counters=_counters(known_side), limit=dict(open_side.symbols), name=_limit_name(left_node, right_node, mirrored))
         if known_side.known:
             return Test("far", (direction in ("<", "<=", "!="),), self.key(node), tags=tags)
         return Test("atom", (), self.key(node), tags=tags)
 
-    def _note_limit(self, op: str, one: Quantity, two: Quantity, node: Any, held: bool) -> None:
-        counter, limit = (one, two) if any(t.startswith("counter:") for t in one.tags) else (two, one)
-        if limit.tags - {"K"} and not any(t.startswith("counter:") for t in limit.tags):
-            self.emit(Kind.LIMIT, node.site, counters=_counters(counter), limit={}, tags=tuple(sorted(limit.tags)), value=limit.integer)
+    def _note_limit(self, one: Quantity, two: Quantity, node: Any, left_node: Any, right_node: Any) -> None:
+        first = any(t.startswith("counter:") for t in one.tags)
+        counter, limit, limit_node = (one, two, right_node) if first else (two, one, left_node)
+        name = last_name(ir.dotted(limit_node)) if isinstance(limit_node, (ir.Name, ir.Attr)) else ""
+        if name and "K" not in limit.tags and not any(t.startswith("counter:") for t in limit.tags):
+            self.emit(Kind.LIMIT, node.site, counters=_counters(counter), limit={name: 1}, name=name)
 
     def _as_window(self, value: Quantity, other: Quantity) -> Quantity:
         """A number that was learned to be K is simulated as K where it meets a counter."""
@@ -1594,7 +1637,7 @@ class Interpreter:
             if counters:
                 if self.scouting:
                     return Test("modulo", (other, unknown), self.key(node), *facts)
-                self.emit(Kind.LIMIT, node.site, counters=counters, limit={unknown.key: 1}, tags=tuple(sorted(unknown.tags)))
+                self.emit(Kind.LIMIT, node.site, counters=counters, limit={unknown.key: 1}, name=unknown.last)
                 direction = op if other is left else _MIRROR[op]
                 return Test("far", (direction in ("<", "<="),), self.key(node), *facts)
             if "resume" in unknown.tags:
@@ -1668,6 +1711,9 @@ class Interpreter:
             return value
         if isinstance(value, Unknown):
             tags = set(value.tags)
+            if "resume" in tags and value.batch < 0:
+                # whatever was saved, simulation goes on from the start of a window
+                return Quantity.of(0, "resume", f"resumed:{last_name(value.key)}")
             if value.batch >= 0:
                 tags.add(f"batch {value.batch}")
             return Quantity.symbol(value.key, *tags)
@@ -1771,7 +1817,7 @@ class Interpreter:
         if one.known and two.known:
             if counting and not two.tags & {"K", "len", "updates", "epochs", "world"} and two.integer is not None and two.integer > 1:
                 value = one.pointwise(Quantity.of(PERIOD), operator.mod)
-                return value.tagged("period", f"value:{one.integer}") if value is not None else value
+                return value.tagged("period", f"value:{one.integer}", f"text:{key}") if value is not None else value
             try:
                 value = one.pointwise(two, operator.mod)
             except ArithmeticError:
@@ -1779,7 +1825,7 @@ class Interpreter:
             return value.tagged("modulo") if value is not None and counting else value
         if counting and one.known:
             value = one.pointwise(Quantity.of(PERIOD), operator.mod)
-            return value.tagged("period", f"value:{one.integer}", *two.tags) if value is not None else None
+            return value.tagged("period", f"value:{one.integer}", f"text:{key}", *two.tags) if value is not None else None
         if "K" in two.tags and not one.known and self.microbatch >= 0 and len(one.symbols) == 1:
             # a counter kept elsewhere is assumed to count microbatches
             self.assumptions.add(f"`{one.symbols[0][0]}` counts microbatches")
@@ -1945,6 +1991,10 @@ class Interpreter:
         if callee.role == "model":
             return self.registry.forward(self, callee, call, None)
         return self.unknown_call(call)
+
+    def momentary(self, key: str) -> Unknown:
+        """A value that is new at every moment and differs between ranks: a clock, a random number."""
+        return Unknown(key, max(self.microbatch, 0), True)
 
     def unknown_call(self, call: Call) -> Any:
         """A call of something unseen: what goes in decides what may come out, callbacks are called once."""
@@ -2201,6 +2251,11 @@ def _plain_slice(value: slice) -> slice:
         return part
 
     return slice(plain(value.start), plain(value.stop), plain(value.step))
+
+
+def _limit_name(left_node: Any, right_node: Any, mirrored: bool) -> str:
+    node = left_node if mirrored else right_node
+    return last_name(ir.dotted(node)) if isinstance(node, (ir.Name, ir.Attr)) else ""
 
 
 def _speaks_of_window(value: Any) -> bool:

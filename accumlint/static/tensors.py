@@ -120,8 +120,10 @@ def times(tensor: Tensor, factor: Quantity | None, site: int, divide: bool = Fal
 
 def add(left: Tensor, right: Tensor, key: str, counts: Counts, site: int) -> Tensor:
     """The sum of two tensors: two scalars add their parts, anything else becomes element-wise."""
-    if left.form in ("elements", "data", "mask") and right.form in ("elements", "data", "mask", "output"):
-        return combine(left, right, key)
+    rows = ("elements", "data", "mask")
+    if left.form in rows or right.form in rows:
+        if "scalar" not in (left.form, right.form):
+            return combine(left, right, key)
     one, two = as_scalar(left, counts, site), as_scalar(right, counts, site)
     out = joined((one, two), "scalar", key)
     parts: list[Part] = []

@@ -126,7 +126,13 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
         return
     if len(factors) != 1 or factor is None:
         return
-    if factor == size:
+    if factor == size and "framework transformers" in ledger.trace.traits:
+        judgement.violations.append(Violation(
+            "ACC102", _site(shares),
+            f"the Trainer leaves the division to this loss when it passes num_items_in_batch, and the loss is a mean of its own: {size} microbatches add up to {size} times the gradient",
+            evidence,
+        ))  # fmt: skip
+    elif factor == size:
         cap = Confidence.POSSIBLE if assumed else Confidence.CERTAIN
         if _sum_is_likely(shares):
             return
@@ -167,7 +173,9 @@ def _own_division(shares: tuple[Share, ...]) -> int:
 
 
 def _count_site(shares: tuple[Share, ...]) -> int:
-    return _own_division(shares)
+    """Where the targets were counted, as far as the count remembers; else where it divides."""
+    marks = sorted(int(t.removeprefix("counted at ")) for s in shares for t in s.tags if t.startswith("counted at "))
+    return marks[0] if marks else _own_division(shares)
 
 
 def _phantom_targets(ledger: Ledger, judgement: Judgement, whole: list[Window]) -> None:

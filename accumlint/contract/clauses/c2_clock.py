@@ -22,6 +22,7 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
         _never_cleared(ledger, judgement)
         _gate(ledger, judgement)
         _scheduler(ledger, judgement)
+        _skipped_step(ledger, judgement)
         _scaler(ledger, judgement)
         _foreign(ledger, judgement)
     _stuck(ledger, judgement)
@@ -256,6 +257,26 @@ def _counts_microbatches(length: Quantity, moves: int) -> bool:
     return "len" in length.tags and "K" not in length.tags
 
 
+def _skipped_step(ledger: Ledger, judgement: Judgement) -> None:
+    """The scheduler follows a step that the scaler may skip, without asking."""
+    whole = [w for w in ledger.whole() if w.step is not None and w.step.details.get("scaler", -1) >= 0]
+    if not whole:
+        return
+    judgement.applied.add("ACC203")
+    for window in whole:
+        step = window.step
+        assert step is not None
+        following = ledger.windows[window.index + 1] if window.index + 1 < len(ledger.windows) else ledger.pending
+        for event in [*window.events, *following.events]:
+            if event.kind is Kind.SCHEDULE and event.microbatch == step.microbatch and event.gates == step.gates and not event.details.get("absolute"):
+                judgement.violations.append(Violation(
+                    "ACC203", event.site,
+                    "the scheduler moves whether or not the scaler applied the step: after an overflow the learning rate runs ahead of the weights",
+                    {"windows": ledger.sizes}, related=[(step.site, "the scaler skips this step when gradients overflow")],
+                ))  # fmt: skip
+                return
+
+
 def _schedules_of(ledger: Ledger, window: Window, subject: int) -> list[Event]:
     return [e for e in window.of(Kind.SCHEDULE) if e.subject == subject and e.microbatch in set(window.microbatches) | {window.microbatches[-1]}] + [
         e
@@ -356,6 +377,9 @@ def judge_trace(trace: Trace) -> list[Violation]:
     if marks and (trace.window_text or any(e.kind is Kind.LOOP and e.details["role"] == "window" for e in trace.events)):
         out.append(in_backward(int(marks[0].rpartition("@")[2]), trace.window))
     stuck = sorted(t for t in trace.traits if t.startswith("stuck gate@"))
+    empty = sorted(t for t in trace.traits if t.startswith("empty loop@"))
+    if empty and not any(e.kind is Kind.BACKWARD for e in trace.events):
+        out.append(Violation("ACC504", int(empty[0].rpartition("@")[2]), "the loop over windows has no window: an epoch is shorter than one", {}))
     count = len({e.microbatch for e in trace.events if e.kind is Kind.BACKWARD})
     if stuck and not marks:
         out.append(Violation(

@@ -15,6 +15,7 @@ from accumlint.findings import Confidence, Severity
 def judge(ledger: Ledger, judgement: Judgement) -> None:
     """What becomes of the microbatches after the last whole window of an epoch."""
     trace = ledger.trace
+    _too_short(ledger, judgement)
     if trace.disturbed is not None or not ledger.windows or "whole windows" in trace.traits:
         return
     if ledger.usual < 2 or trace.assumptions:
@@ -26,6 +27,22 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
     _leak(ledger, judgement)
     _drop(ledger, judgement)
     _divided(ledger, judgement)
+
+
+def _too_short(ledger: Ledger, judgement: Judgement) -> None:
+    """An epoch of known length that is shorter than one window, in a loop that starts counting anew."""
+    lengths = [int(t[8:]) for t in ledger.trace.traits if t.startswith("batches ")]
+    literal = [int(t[15:]) for t in ledger.trace.traits if t.startswith("window literal ")]
+    if len(lengths) != 1 or not literal or lengths[0] >= literal[0]:
+        return
+    judgement.applied.add("ACC504")
+    carried = any(w.crosses and w.size == ledger.usual for w in ledger.windows)
+    step = next((w.step for w in ledger.windows if w.step is not None and w.step.gates), None)
+    flushed = any(w.after_loop or _at_end(ledger, w) and w.size < ledger.usual for w in ledger.windows)
+    if step is not None and not carried and not flushed:
+        judgement.violations.append(Violation(
+            "ACC504", guard(step), f"an epoch has {lengths[0]} microbatches, a window {literal[0]}: no update ever happens", {},
+        ))  # fmt: skip
 
 
 def _synthetic(ledger: Ledger) -> bool:
@@ -102,7 +119,7 @@ def _divided(ledger: Ledger, judgement: Judgement) -> None:
                 "ACC503", flush.gates[-1] if flush.gates else flush.site,
                 f"the short last window has {window.size} microbatch{'es' if window.size > 1 else ''} and its losses were divided by {ledger.usual}: "
                 f"its gradient is {factor} of what it should be",
-                {"windows": ledger.sizes}, severity=Severity.WARNING, cap=Confidence.CONDITIONAL,
+                {"windows": ledger.sizes}, severity=Severity.ADVICE if flush.details.get("owner") else Severity.WARNING, cap=Confidence.CONDITIONAL,
             ))  # fmt: skip
             return
 

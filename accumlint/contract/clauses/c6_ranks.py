@@ -30,6 +30,13 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
         return
     done = {c.event.microbatch for w in [*ledger.windows, ledger.pending] for c in w.contributions}
     stepped = {w.step.microbatch for w in ledger.windows if w.step is not None}
+    stopped = any(e.kind is Kind.LOOP and e.details["phase"] == "exit" and e.details.get("broke") and e.microbatch == microbatch for e in trace.events)
+    if stopped and microbatch in done:
+        judgement.violations.append(Violation(
+            "ACC601", site, "the decision rests on one rank: it leaves the loop there, while the other ranks go on and wait in the next reduction",
+            {"windows": ledger.sizes},
+        ))  # fmt: skip
+        return
     left_out = microbatch not in done
     missed_step = microbatch == 2 and not any(abs(m - microbatch) == 0 for m in stepped) and not left_out
     if left_out or missed_step:

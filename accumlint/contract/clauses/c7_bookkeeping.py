@@ -20,6 +20,7 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
     _average(ledger, judgement)
     _mid_window(ledger, judgement)
     _missing_state(ledger, judgement)
+    _resume(ledger, judgement, per_window)
 
 
 def counters_per_window(ledger: Ledger) -> dict[str, float]:
@@ -51,24 +52,51 @@ def _limit(ledger: Ledger, judgement: Judgement, per_window: dict[str, float]) -
             entry = ledger.trace.subjects.get(event.subject)
             if entry is not None and entry.horizon is not None and entry.horizon.value is not None and _once_per_window(ledger, event.subject):
                 update_limits |= {name for name, power in entry.horizon.value.symbols if power == 1}
+    counts = {e.details["name"]: e for w in [*ledger.windows, ledger.pending] for e in w.of(Kind.COUNT)}
     for window in [*ledger.windows, ledger.pending]:
-        for event in window.of(Kind.LIMIT):
-            symbols = event.details["limit"]
-            if len(symbols) != 1:
+        for event in window.events:
+            if event.kind is Kind.LIMIT:
+                symbols = event.details["limit"]
+                name = event.details.get("name") or (next(iter(symbols)) if len(symbols) == 1 else "")
+                in_updates = _names_updates(name) or len(symbols) == 1 and next(iter(symbols)) in update_limits
+            elif event.kind is Kind.PERIODIC:
+                name = event.details.get("period", "")
+                in_updates = _names_updates(name)
+            else:
                 continue
-            name = next(iter(symbols))
+            if not in_updates:
+                continue
             for counter in event.details["counters"]:
-                plain = counter.removeprefix("counter:")
-                if counter.startswith("counter:") and per_window.get(plain, 0) == ledger.usual and name in update_limits:
-                    count = next((e for w in ledger.windows for e in w.of(Kind.COUNT) if e.details["name"] == plain), None)
-                    site = count.site if count is not None else event.site
-                    judgement.violations.append(Violation(
-                        "ACC701", site,
-                        f"`{plain}` moves on every microbatch but is held against `{name}`, which the schedule counts in updates: "
-                        f"training ends {ledger.usual} times too early",
-                        {"windows": ledger.sizes}, related=[(event.site, "the comparison")],
-                    ))  # fmt: skip
-                    return
+                kind, _, plain = counter.partition(":")
+                moves = per_window.get(plain, 0) if kind == "counter" else _index_moves(ledger, plain)
+                if moves != ledger.usual:
+                    continue
+                what = f"`{plain}`" if kind == "counter" else "the index of the microbatch loop"
+                judgement.violations.append(Violation(
+                    "ACC701", _in_loop(event, ledger),
+                    f"{what} moves on every microbatch but is held against `{name}`, which counts updates: it is reached {ledger.usual} times too early",
+                    {"windows": ledger.sizes}, related=[(counts[plain].site, "moved here")] if plain in counts else [],
+                ))  # fmt: skip
+                return
+
+
+def _names_updates(name: str) -> bool:
+    """The name itself says that it counts optimizer updates."""
+    lowered = name.lower()
+    return "update" in lowered or "optimizer_step" in lowered or "optim_step" in lowered
+
+
+def _index_moves(ledger: Ledger, site: str) -> int:
+    """The index of the microbatch loop moves once per microbatch."""
+    micro = {e.site for e in ledger.trace.events if e.kind is Kind.LOOP and e.details["role"] == "micro"}
+    return ledger.usual if micro and site.isdigit() else 0
+
+
+def _in_loop(event: Event, ledger: Ledger) -> int:
+    """The place in the function that holds the loop's backward: the call, when the event lies in a helper."""
+    depths = [len(c.event.stack) for w in ledger.windows for c in w.fresh]
+    depth = min(depths) if depths else len(event.stack)
+    return event.stack[depth] if len(event.stack) > depth else event.site
 
 
 def _once_per_window(ledger: Ledger, subject: int) -> bool:
@@ -82,36 +110,39 @@ def _once_per_window(ledger: Ledger, subject: int) -> bool:
 def _repeats(ledger: Ledger, judgement: Judgement, per_window: dict[str, float]) -> None:
     """Something that is due every n updates, tested on every microbatch while the update counter stands still."""
     seen: dict[tuple[int, str], set[int]] = {}
-    first: dict[int, Event] = {}
+    effect: dict[int, str] = {}
     for window in [*ledger.windows, ledger.pending]:
         for event in window.of(Kind.PERIODIC):
-            if event.details["effect"] == "log" or not event.details["counters"]:
-                continue
             if not any(_in_updates(ledger, per_window, c) for c in event.details["counters"]):
                 continue
             seen.setdefault((event.site, event.details["value"]), set()).add(event.microbatch)
-            first.setdefault(event.site, event)
+            effect[event.site] = event.details["effect"]
     for (site, value), microbatches in sorted(seen.items()):
-        if len(microbatches) > 1 and value not in ("0", "") or len(microbatches) > 1 and value == "0":
+        if len(microbatches) > 1:
             judgement.violations.append(Violation(
                 "ACC702", site,
                 f"due every so many updates, but tested on every microbatch: it runs {len(microbatches)} times while the update counter stands at {value}",
-                {"windows": ledger.sizes},
+                {"windows": ledger.sizes}, severity=Severity.ADVICE if effect[site] == "log" else None,
             ))  # fmt: skip
             return
 
 
 def _average(ledger: Ledger, judgement: Judgement) -> None:
-    whole = ledger.whole()
-    for window in whole:
-        inside = [e for e in window.between_backwards(Kind.AVERAGE) if e.microbatch in set(window.microbatches)]
+    for window in ledger.whole():
+        inside = [e for e in window.between_backwards(Kind.AVERAGE) if e.microbatch in set(window.microbatches) and _is_other(e, ledger)]
         if len({e.microbatch for e in inside}) >= window.size - 1 and inside:
             judgement.violations.append(Violation(
-                "ACC703", inside[0].site,
+                "ACC703", _in_loop(inside[0], ledger),
                 f"the weight average moves on every microbatch, {ledger.usual} times per update: its decay is {ledger.usual} times as strong as configured",
                 {"windows": ledger.sizes},
             ))  # fmt: skip
             return
+
+
+def _is_other(event: Event, ledger: Ledger) -> bool:
+    """The parameters that are written are not the ones that this optimizer trains."""
+    models = event.details.get("models")
+    return models is None and "models" not in event.details or models is not None and (ledger.models is None or not models & ledger.models)
 
 
 def _mid_window(ledger: Ledger, judgement: Judgement) -> None:
@@ -123,7 +154,9 @@ def _mid_window(ledger: Ledger, judgement: Judgement) -> None:
                 alive.add(event.microbatch)
             elif event.kind is Kind.CLEAR:
                 alive.clear()
-            elif event.kind is Kind.CHECKPOINT and event.details["resumable"] and alive and len(alive) < ledger.usual and event.loops:
+            elif event.kind is Kind.CHECKPOINT and event.details["resumable"] and alive and event.loops:
+                if "gradients" in event.details["kinds"]:
+                    continue
                 inner = any(role_site in event.loops for role_site in _micro_loops(ledger))
                 if not inner:
                     continue
@@ -155,6 +188,9 @@ def _missing_state(ledger: Ledger, judgement: Judgement) -> None:
         lacking = sorted({kind for subject, kind in used.items() if subject not in event.details["holds"] and kind not in kinds})
         keys = set(event.details["keys"])
         lacking = [kind for kind in lacking if not any(kind in key.lower() or kind[:5] in key.lower() for key in keys)]
+        counted = any(isinstance(v, list) or v in ("value", "?") for v in event.details["keys"].values())
+        if not lacking and not counted and {"resumes", "restores optimizer"} <= ledger.trace.traits and not used:
+            lacking = ["count of updates"]
         if lacking:
             judgement.violations.append(Violation(
                 "ACC704", event.site,
@@ -162,3 +198,28 @@ def _missing_state(ledger: Ledger, judgement: Judgement) -> None:
                 {}, severity=Severity.ERROR,
             ))  # fmt: skip
             return
+
+
+def _resume(ledger: Ledger, judgement: Judgement, per_window: dict[str, float]) -> None:
+    """A number comes back from a checkpoint in another unit than it was saved in."""
+    judgement.applied.add("ACC706")
+    saved: dict[str, float] = {}
+    for event in ledger.trace.events:
+        if event.kind is Kind.CHECKPOINT:
+            for key, tags in event.details["keys"].items():
+                if isinstance(tags, list):
+                    names = [t.removeprefix("counter:") for t in tags if t.startswith("counter:")]
+                    if names and per_window.get(names[0], 0) in (1, ledger.usual):
+                        saved[key] = per_window[names[0]]
+    for event in ledger.trace.events:
+        if event.kind is not Kind.RESUME or event.details["key"] not in saved:
+            continue
+        unit = saved[event.details["key"]]
+        if event.details["use"] == "skip" and unit == 1:
+            message = f"`{event.details['key']}` was saved as a number of updates and skips as many microbatches: {ledger.usual} times too few"
+        elif event.details["use"] == "counter" and per_window.get(event.details["into"], unit) not in (unit, 0):
+            message = f"`{event.details['key']}` was saved as a number of {'updates' if unit == 1 else 'microbatches'} and comes back as the other"
+        else:
+            continue
+        judgement.violations.append(Violation("ACC706", event.site, message, {}))
+        return

@@ -26,6 +26,13 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
         if entry is None or entry.horizon is None or entry.horizon.value is None:
             continue
         value = entry.horizon.value
+        warmup = entry.horizon.warmup
+        if warmup is not None and "len" in warmup.tags and "K" not in warmup.tags and "K" in value.tags and steps <= len(ledger.windows) + 1:
+            judgement.violations.append(Violation(
+                "ACC801", entry.horizon.warmup_site,
+                f"the warm-up is counted in microbatches, the total in updates: it lasts {ledger.usual} times as long as meant", {"windows": ledger.sizes},
+            ))  # fmt: skip
+            continue
         if "len" not in value.tags or not value.known or not value.uniform or "K" in value.tags:
             continue
         length = value.ranks[0]

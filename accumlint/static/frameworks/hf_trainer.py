@@ -15,7 +15,8 @@ from accumlint.contract.events import Kind
 from accumlint.contract.quantity import RANKS, Quantity
 from accumlint.static.frameworks.base import Table, subject
 from accumlint.static.frameworks.torch import backward
-from accumlint.static.values import Instance, Tensor, Thing, Unknown
+from accumlint.static import syntax as ir
+from accumlint.static.values import Closure, Instance, Tensor, Thing, Unknown
 
 if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
@@ -98,6 +99,14 @@ def drive(run: Interpreter, instance: Instance, length: int) -> None:
     own_step = run.method_of(instance, "training_step")
     if method is None and own_step is None:
         return
+    if not run.truth(Unknown("args.average_tokens_across_devices"), True):
+        # counted per rank: each process is on its own
+        _model(run, instance).kind = "model"
+    play(run, instance, method, own_step, length, not scaled_already(run, instance))
+
+
+def play(run: Interpreter, instance: Instance, method: Any, own_step: Any, length: int, divides: bool) -> None:
+    """Windows of the Trainer around a loss method, or a loss function that takes (outputs, labels)."""
     run.traits.add("framework transformers")
     run.distributed = True
     site = (method or own_step).function.site  # type: ignore[union-attr]
@@ -105,7 +114,6 @@ def drive(run: Interpreter, instance: Instance, length: int) -> None:
     optimizer = run.thing("optimizer", "the Trainer's optimizer", site)
     optimizer.models = model.models
     subject(run, optimizer)
-    divides = not scaled_already(run, instance)
     windows = 1 if run.scouting else max(1, length // 3)
     takes_count = method is not None and any(p.name == "num_items_in_batch" or p.kind == "**" for p in method.function.parameters)
     run.window_names.setdefault("gradient_accumulation_steps of TrainingArguments", -1)
@@ -118,7 +126,7 @@ def drive(run: Interpreter, instance: Instance, length: int) -> None:
             run.counts[batch.batch, "unshifted"] = run.counts[batch.batch, "valid"]
         for batch in batches:
             total = total.plus(run.count(batch.batch, "valid")) or total
-        items = total.reduced().tagged("count", "window count")
+        items = (total.reduced() if model.kind == "data_parallel" else total).tagged("count", "window count")
         run.things["num_items_in_batch"] = items
         for batch in batches:
             run.microbatch += 1
@@ -132,8 +140,9 @@ def drive(run: Interpreter, instance: Instance, length: int) -> None:
                     continue
             else:
                 assert method is not None
+                arguments = _loss_function_arguments(run) if instance.role == "loss function" else _loss_method_arguments
                 extra = {"num_items_in_batch": items} if takes_count else {}
-                loss = run.call_closure(method, [model, batch], extra, site)
+                loss = run.call_closure(method, arguments(model, batch), extra, site)
             if isinstance(loss, (list, tuple)) and loss:
                 loss = loss[0]
             where = _return_site(method) if method is not None else site
@@ -141,6 +150,44 @@ def drive(run: Interpreter, instance: Instance, length: int) -> None:
         run.emit(Kind.STEP, site, optimizer.number, models=optimizer.models, owner="transformers")
         run.emit(Kind.CLEAR, site, optimizer.number, models=optimizer.models, by="transformers")
     run.emit(Kind.LOOP, site, phase="exit", role="micro", whole=True, infinite=False, broke=False, ended=False, known_length=False, framework=True)
+
+
+def _loss_method_arguments(model: Thing, batch: Tensor) -> list[Any]:
+    return [model, batch]
+
+
+def _loss_function_arguments(run: Interpreter) -> Any:
+    """``compute_loss_func(outputs, labels, num_items_in_batch=…)`` gets what the model returned."""
+
+    def arguments(model: Thing, batch: Tensor) -> list[Any]:
+        outputs = Tensor("output", "outputs", batch.batch, models=model.models, graph=True, parallel="ddp", sync=frozenset((m, True) for m in model.models or ()))
+        return [outputs, Tensor("data", f"labels#{batch.batch}", batch.batch, role="labels")]
+
+    return arguments
+
+
+def _trainer(run: Interpreter, call: Call) -> Any:
+    made = run.thing("hf_trainer_object", "trainer", call.site)
+    made.state["loss"] = call.kwargs.get("compute_loss_func")
+    run.traits.add("framework transformers")
+    return made
+
+
+for _origin in ("transformers.Trainer", "transformers.Seq2SeqTrainer", "trl.SFTTrainer"):
+    TABLE.functions[_origin] = _trainer
+
+
+def _train(run: Interpreter, receiver: Thing, call: Call) -> Any:
+    """``trainer.train()`` with a loss function of the script's own."""
+    loss = receiver.state.get("loss")
+    if isinstance(loss, Closure):
+        cls = ir.Class("Trainer", loss.function.site, [], [], {}, [], loss.function.module)
+        play(run, Instance(cls, run.number(), site=loss.function.site, role="loss function"), loss, None, run.length, False)
+    return Unknown(call.key)
+
+
+TABLE.methods["hf_trainer_object", "train"] = _train
+TABLE.methods["hf_trainer_object", "*"] = lambda run, receiver, call: Unknown(call.key)
 
 
 def _return_site(method: Any) -> int:

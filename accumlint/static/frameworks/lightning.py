@@ -247,7 +247,9 @@ def _configure(run: Interpreter, call: Call) -> Any:
         run.window_names.setdefault("accumulate_grad_batches", call.site)
         run.traits.add("lightning accumulates")
     limit = call.kwargs.get("limit_train_batches")
-    if isinstance(limit, Quantity) and {"floored", "K"} <= limit.tags:
+    if isinstance(limit, Quantity) and ({"floored", "K"} <= limit.tags or limit.integer is not None and limit.integer % 3 == 0 and "K" in limit.tags):
+        run.traits.add("whole windows")
+    if isinstance(limit, int) and isinstance(steps, int) and steps > 0 and limit % steps == 0:
         run.traits.add("whole windows")
     return made
 

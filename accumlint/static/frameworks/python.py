@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from accumlint.contract.events import Kind
 from accumlint.contract.quantity import RANKS, Quantity, quantity
 from accumlint.static import syntax as ir
 from accumlint.static import tensors
@@ -341,6 +342,12 @@ def _map(run: Interpreter, call: Call) -> Any:
     )  # fmt: skip
 
 
+@function("time.time", "time.monotonic", "time.perf_counter", "time.process_time", "perf_counter", "monotonic", "random.random", "random.randint", "random.choice",
+          "psutil.virtual_memory", "memory_allocated", "memory_reserved", "random.uniform")
+def _momentary(run: Interpreter, call: Call) -> Any:
+    return run.momentary(call.key)
+
+
 @function("partial", "partialmethod")
 def _partial(run: Interpreter, call: Call) -> Any:
     return Partial(call.args[0], tuple(call.args[1:]), dict(call.kwargs)) if call.args else Unknown(call.key)
@@ -367,6 +374,9 @@ def _islice(run: Interpreter, call: Call) -> Any:
     start = run.numeric(bounds[0]) if len(bounds) > 1 else None
     begin = start.integer if start is not None and start.integer is not None else 0
     number = run.numeric(stop) if stop is not None else None
+    skipped = next((t[8:] for t in (start.tags if start is not None else ()) if t.startswith("resumed:")), None)
+    if skipped is not None:
+        run.emit(Kind.RESUME, call.site, key=skipped, into="", use="skip")
     base = inner.position
     if number is not None and number.integer is not None:
         length: int | None = max(0, number.integer - begin)
@@ -380,6 +390,8 @@ def _islice(run: Interpreter, call: Call) -> Any:
             return inner.item(base + begin + index)
 
         return Stream(item, taken, loader=inner.loader, thing=inner.thing)
+    if stop is None and len(bounds) > 1:
+        return inner
     bound = stop.key if isinstance(stop, Unknown) else ""
     return Stream(lambda i: inner.item(base + i), None, loader=inner.loader, bound=bound)
 

@@ -171,6 +171,8 @@ def _binary(run: Interpreter, op: str, left: Any, right: Any, site: int, key: st
         if op in ("&", "|") and (left.form == "mask" or right.form == "mask"):
             keep = left if left.form == "mask" else right
             return dataclasses.replace(keep, shifted=left.shifted or right.shifted, key=key)
+        if op == "-" and left.form == right.form == "output":
+            return tensors.combine(left, right, key)  # a difference of predictions, hardly one of losses
         if op in ("+", "-"):
             return tensors.add(left, right, key, run.count, site)
         if op == "*":
@@ -263,7 +265,7 @@ def _sum(run: Interpreter, receiver: Tensor, call: Call) -> Any:
         tags = ["count", "single"] + (["attention"] if "attention" in receiver.key else [])
         if by_row:
             return dataclasses.replace(receiver, form="counts", count=count.tagged(*tags))
-        return count.tagged(*tags)
+        return count.tagged(*tags, f"counted at {call.site}")
     if receiver.form == "counts":
         count = receiver.count
         assert count is not None
@@ -354,7 +356,7 @@ def _detach(run: Interpreter, receiver: Tensor, call: Call) -> Any:
 
 _SAME = (
     "to", "cuda", "float", "half", "double", "bfloat16", "long", "int", "type", "view", "reshape", "flatten", "contiguous", "squeeze",
-    "unsqueeze", "transpose", "permute", "clone", "expand", "expand_as", "repeat", "type_as", "requires_grad_", "pin_memory", "copy_",
+    "unsqueeze", "transpose", "permute", "clone", "expand", "expand_as", "repeat", "type_as", "pin_memory", "copy_",
     "movedim", "view_as", "reshape_as", "ravel", "unflatten", "rename", "retain_grad", "as_subclass", "npu", "xpu", "mps", "t", "T",
     "masked_fill", "masked_fill_", "nan_to_num", "nan_to_num_", "non_blocking", "swapaxes", "rearrange", "cast", "get",
 )  # fmt: skip
@@ -602,6 +604,14 @@ def _gradient_other(run: Interpreter, receiver: Gradient, call: Call) -> Any:
     return Unknown(call.key)
 
 
+def _write_parameters(run: Interpreter, receiver: Parameters, call: Call) -> Any:
+    """Parameters written in place, outside of any optimizer: a weight average, if they are not the trained ones."""
+    run.emit(Kind.AVERAGE, call.site, name=call.name, models=receiver.models)
+    return receiver
+
+
+for _name in ("lerp_", "mul_", "copy_", "add_", "sub_"):
+    TABLE.methods["parameters", _name] = _write_parameters
 TABLE.methods["parameters", "*"] = lambda run, receiver, call: receiver
 TABLE.attributes["context", "*"] = lambda run, value, site: Context("plain")
 

@@ -77,7 +77,7 @@ def backward(run: Interpreter, loss: Any, site: int, **details: Any) -> None:
         Kind.BACKWARD, site, parts=parts, models=models, scaled=scaled, forward_sync=sync, backward_sync=_sync_now(run, models),
         parallel=parallel, divisions=divisions, loss=getattr(loss, "key", ""), sync_site=run.sync_site,
         covered=run.things.get("covered"), leaf=isinstance(loss, Tensor) and loss.leaf,
-        decided=loss.sync if isinstance(loss, Tensor) else None, **details,
+        decided=loss.sync if isinstance(loss, Tensor) else None, sums="sums over ranks" in run.traits, **details,
     )  # fmt: skip
     _run_hooks(run, models)
 
@@ -198,7 +198,8 @@ def _optimizer_step(run: Interpreter, receiver: Thing, call: Call) -> Any:
         return None  # the engine steps it
     if owned_and_idle(run, receiver):
         return None
-    _step_optimizer(run, receiver, call.site)
+    owner = {"owner": "accelerate"} if receiver.state.get("accelerator") is not None and "accumulate" in run.traits else {}
+    _step_optimizer(run, receiver, call.site, **owner)
     return None
 
 
@@ -296,6 +297,11 @@ def make_scheduler(run: Interpreter, call: Call) -> Thing:
         horizons = [run.subjects[v.number].horizon for v in inner if run.subjects[v.number].horizon is not None]
         entry.horizon = horizons[-1] if horizons else entry.horizon
     made.state["inner"] = [v.number for v in inner]
+    if entry.horizon is not None:
+        warmup = call.kwargs.get("num_warmup_steps", call.args[1] if len(call.args) > 1 and "warmup" in call.name else None)
+        if warmup is not None:
+            entry.horizon.warmup = run.numeric(warmup)
+            entry.horizon.warmup_site = _argument_site(call, "num_warmup_steps", call.site, 1)
     return made
 
 
@@ -604,6 +610,14 @@ def _set_sync(run: Interpreter, receiver: Any, call: Call) -> Any:
     run.sync_site = call.site
     for model in models_of(receiver) or ():
         run.sync_flags[model] = run.truth(value)
+    return None
+
+
+@method("model data_parallel sharded unknown", "set_gradient_divide_factor", "set_reduce_scatter_divide_factor", "set_force_sum_reduction_for_comms")
+def _divide_factor(run: Interpreter, receiver: Any, call: Call) -> Any:
+    """FSDP2 then sums over ranks instead of averaging (torch/distributed/fsdp/_fully_shard/_fully_shard.py)."""
+    if call.get(0, "factor") in (1, True):
+        run.traits.add("sums over ranks")
     return None
 
 
@@ -1025,12 +1039,42 @@ def _init_group(run: Interpreter, call: Call) -> Any:
 
 def make_loader(run: Interpreter, call: Call) -> Thing:
     made = run.thing("loader", call.name, call.site)
+    rows = known_rows(call.get(0, "dataset"))
+    size = call.get(1, "batch_size", 1)
+    if rows is not None and isinstance(size, int) and size > 0:
+        batches = rows // size if call.kwargs.get("drop_last") is True else -(-rows // size)
+        made.state["batches"] = batches
+        run.traits.add(f"batches {batches}")
     if any(isinstance(v, Unknown) and "whole" in v.tags for v in call.values):
         run.traits.add("whole windows")
     collate = call.kwargs.get("collate_fn")
     if isinstance(collate, Closure):
         _read_collate(run, collate)
     return made
+
+
+def known_rows(value: Any) -> int | None:
+    """The number of rows of data that the script itself makes (``torch.randn(60, 12)``)."""
+    for tag in getattr(value, "tags", ()):
+        if tag.startswith("rows="):
+            return int(tag[5:])
+    if isinstance(value, Stream) and value.literal is False and value.length is not None and not value.loader and value.thing is not None:
+        return value.length
+    return len(value) if isinstance(value, list) and len(value) > 4 else None
+
+
+@function("randn", "rand", "ones", "empty", "randint", "normal", "arange", "TensorDataset", "zeros_rows")
+def _made_data(run: Interpreter, call: Call) -> Any:
+    if call.name == "TensorDataset":
+        rows = known_rows(call.get(0, "tensors"))
+    else:
+        sizes = [a for a in call.args if isinstance(a, (int, tuple, list)) and not isinstance(a, bool)]
+        if call.name == "randint":
+            sizes = [a for a in sizes if isinstance(a, (tuple, list))]
+        first = sizes[0] if sizes else None
+        rows = first[0] if isinstance(first, (tuple, list)) and first else first
+    tags = frozenset({f"rows={rows}"}) if isinstance(rows, int) and not isinstance(rows, bool) and rows > 4 else frozenset()
+    return Unknown(call.key, tags=tags)
 
 
 def _read_collate(run: Interpreter, collate: Closure) -> None:
@@ -1060,6 +1104,10 @@ def _loader_other(run: Interpreter, receiver: Thing, call: Call) -> Any:
 
 @function("skip_first_batches")
 def _skip_batches(run: Interpreter, call: Call) -> Any:
+    number = run.numeric(call.get(1, "num_batches", 0))
+    skipped = next((t[8:] for t in (number.tags if number is not None else ()) if t.startswith("resumed:")), None)
+    if skipped is not None:
+        run.emit(Kind.RESUME, call.site, key=skipped, into="", use="skip")
     return call.get(0, "dataloader")
 
 
@@ -1172,6 +1220,8 @@ def checkpoint(run: Interpreter, call: Call, name: str, origin: str) -> Any:
             opaque |= name != "save"
         elif isinstance(value, Quantity):
             keys[key] = sorted(value.tags)
+        elif isinstance(value, (Gradient, Parameters)):
+            kinds.add("gradients")
         elif isinstance(value, (list, tuple)) and value[:1] != ("module",):
             for inner in value:
                 look(inner, key)
