@@ -24,6 +24,7 @@ from accumlint.config.dialects import View, recognise, whole
 from accumlint.config.joins import Tree
 from accumlint.config.names import report
 from accumlint.config.sources.dependencies import Pin
+from accumlint.config.sources.script import Script
 from accumlint.config.tree import Document, Mark
 from accumlint.findings import Confidence, Finding, Severity
 
@@ -100,7 +101,10 @@ def installed(pin: Pin, package: Package) -> tuple[Version, Confidence] | None:
 def trainer_views(tree: Tree) -> list[View]:
     """Everything that ends in TrainingArguments: files, launch lines, constructor calls."""
     found = [
-        view for path in sorted(tree.views) for view in tree.views[path] if view.dialect.name in ("training-arguments", "llamafactory", "axolotl")
+        view
+        for path in sorted(tree.views)
+        for view in tree.views[path]
+        if view.dialect.name in ("training-arguments", "llamafactory", "axolotl")
     ]
     for launch in tree.launches:
         script = joins.script_of_launch(tree, launch)
@@ -109,12 +113,56 @@ def trainer_views(tree: Tree) -> list[View]:
         document = Document(launch.path, "launch", (launch.table(),))
         found += [view for view in recognise(document) if view.dialect.name == "training-arguments"]
     for script in tree.scripts.values():
-        found += [view for view in wiring.constructor_views(script) if view.dialect.name == "training-arguments"]
+        found += [
+            view for view in wiring.constructor_views(script) if view.dialect.name == "training-arguments"
+        ]
     return found
 
 
 def _windowed(tree: Tree) -> list[View]:
-    return [view for view in trainer_views(tree) if (view.number("accumulation") or 1) > 1]
+    """Trainer runs with a window. A recipe counts only where a Trainer can read it: names of keys are shared."""
+    scripts = any(path.endswith(".py") for path in tree.paths)
+    uses = not scripts or any(_imports_trainer(script) for script in tree.scripts.values())
+    return [
+        view
+        for view in trainer_views(tree)
+        if (view.number("accumulation") or 1) > 1
+        and (uses or view.dialect.name in ("llamafactory", "axolotl"))
+    ]
+
+
+def _imports_trainer(script: Script) -> bool:
+    names = set(script.imports.values())
+    return any(
+        name.startswith("trl.")
+        or (name.startswith("transformers.") and re.search(r"Train(er|ingArguments)$", name))
+        for name in names
+    )
+
+
+_TOKEN_LOSS = re.compile(
+    r"ForCausalLM|ForSeq2Seq|ForConditionalGeneration|DataCollatorForLanguageModeling|IGNORE_(TOKEN|INDEX)|SFTTrainer|-100\b|DataCollatorForSupervised"
+)
+
+
+def trainer_tokens(tree: Tree) -> Place | None:
+    """A Trainer run with a window whose script (if it is here) shows targets that are masked or of varying number."""
+    if _unsloth(tree):
+        return None
+    launched = {
+        launch.path: script
+        for launch in tree.launches
+        if (script := joins.script_of_launch(tree, launch)) is not None
+    }
+    for view in _windowed(tree):
+        script = tree.scripts.get(view.path) or launched.get(view.path)
+        if view.dialect.name in ("llamafactory", "axolotl") or (
+            _TOKEN_LOSS.search(script.text)
+            if script
+            else any(_TOKEN_LOSS.search(other.text) for other in tree.scripts.values())
+        ):
+            return _place(view)
+    return None
 
 
 def _place(view: View) -> Place:
@@ -124,7 +172,11 @@ def _place(view: View) -> Place:
 
 def _unsloth(tree: Tree) -> bool:
     """Importing unsloth rewrites the Trainer's accumulation, so the Trainer's own history no longer tells."""
-    return any(name.partition(".")[0] == "unsloth" for script in tree.scripts.values() for name in script.imports.values())
+    return any(
+        name.partition(".")[0] == "unsloth"
+        for script in tree.scripts.values()
+        for name in script.imports.values()
+    )
 
 
 def trainer_accumulation(tree: Tree) -> Place | None:
@@ -137,7 +189,12 @@ def trainer_smoothing(tree: Tree) -> Place | None:
     for view in _windowed(tree):
         entry = view.entry("label_smoothing_factor")
         value = view.value("label_smoothing_factor")
-        if entry is not None and isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        if (
+            entry is not None
+            and isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and value > 0
+        ):
             return view.path, entry.mark, f"label_smoothing_factor {value}"
     return None
 
@@ -147,18 +204,26 @@ def trainer_own_loss(tree: Tree) -> Place | None:
     if _unsloth(tree) or not _windowed(tree):
         return None
     for script in tree.scripts.values():
-        for node in ast.walk(script.tree):
-            if not isinstance(node, ast.ClassDef) or not any(script.qualified(b).rpartition(".")[2].endswith("Trainer") for b in node.bases):
+        for node in script.nodes:
+            if not isinstance(node, ast.ClassDef) or not any(
+                script.qualified(b).rpartition(".")[2].endswith("Trainer") for b in node.bases
+            ):
                 continue
             for method in node.body:
                 if isinstance(method, ast.FunctionDef) and method.name == "compute_loss":
                     body = ast.dump(method)
-                    if body.count("num_items_in_batch") <= 1 and "'super'" not in body and "model_accepts_loss_kwargs" not in ast.dump(node):
+                    if (
+                        body.count("num_items_in_batch") <= 1
+                        and "'super'" not in body
+                        and "model_accepts_loss_kwargs" not in ast.dump(node)
+                    ):
                         return script.path, script.mark(method), "compute_loss returns its own mean"
     return None
 
 
-_HEADS = re.compile(r"(AutoModelFor|Bert|Roberta|Llama|T5|Bart)\w*(SequenceClassification|TokenClassification|MaskedLM|Seq2SeqLM|ConditionalGeneration)$")
+_HEADS = re.compile(
+    r"(AutoModelFor|Bert|Roberta|Llama|T5|Bart)\w*(SequenceClassification|TokenClassification|MaskedLM|Seq2SeqLM|ConditionalGeneration)$"
+)
 
 
 def trainer_plain_head(tree: Tree) -> Place | None:
@@ -191,7 +256,9 @@ def trainer_environment(tree: Tree) -> Place | None:
 
 
 def _deepspeed_views(tree: Tree) -> list[View]:
-    return [view for path in sorted(tree.views) for view in tree.views[path] if view.dialect.name == "deepspeed"]
+    return [
+        view for path in sorted(tree.views) for view in tree.views[path] if view.dialect.name == "deepspeed"
+    ]
 
 
 def deepspeed_pipeline(tree: Tree) -> Place | None:
@@ -210,7 +277,11 @@ def deepspeed_wide_sum(tree: Tree) -> Place | None:
         entry = view.entry("data_types.grad_accum_dtype")
         if entry is None or view.value("data_types.grad_accum_dtype") not in ("fp32", "float32"):
             continue
-        if view.value("bf16.enabled") is True and view.number("stage") == 1 and (view.number("accumulation") or 1) > 1:
+        if (
+            view.value("bf16.enabled") is True
+            and view.number("stage") == 1
+            and (view.number("accumulation") or 1) > 1
+        ):
             return view.path, entry.mark, "grad_accum_dtype fp32 under bf16 and ZeRO stage 1"
     return None
 
@@ -255,13 +326,18 @@ def preference_accumulation(tree: Tree) -> Place | None:
     windowed = {view.path for view in _windowed(tree)}
     for script in tree.scripts.values():
         for call in script.calls:
-            if call.name.startswith("trl.") and re.fullmatch(r"(DPO|CPO|BCO|KTO|ORPO|Reward)Trainer", call.short) and windowed:
+            if (
+                call.name.startswith("trl.")
+                and re.fullmatch(r"(DPO|CPO|BCO|KTO|ORPO|Reward)Trainer", call.short)
+                and windowed
+            ):
                 return script.path, call.mark, f"{call.short} is used here"
     return None
 
 
 SITUATIONS: dict[str, Callable[[Tree], Place | None]] = {
     "trainer-accumulation": trainer_accumulation,
+    "trainer-tokens": trainer_tokens,
     "trainer-label-smoothing": trainer_smoothing,
     "trainer-own-loss": trainer_own_loss,
     "trainer-plain-head": trainer_plain_head,
@@ -279,7 +355,14 @@ SITUATIONS: dict[str, Callable[[Tree], Place | None]] = {
 def project_folder(path: str) -> str:
     """The folder whose code a dependency file speaks for; ``requirements/train.txt`` speaks for its parent."""
     folder = posixpath.dirname(path)
-    if posixpath.basename(folder) in ("requirements", "constraints", "docker", "envs", "environments", ".devcontainer"):
+    if posixpath.basename(folder) in (
+        "requirements",
+        "constraints",
+        "docker",
+        "envs",
+        "environments",
+        ".devcontainer",
+    ):
         folder = posixpath.dirname(folder)
     return folder
 
@@ -316,7 +399,12 @@ def match(tree: Tree, pins: list[Pin]) -> list[Finding]:
                     f"{pin.package} {version}: {advisory.effect} ({advisory.reference}){fixed}. {advisory.advice}",
                     severity=advisory.severity,
                     confidence=confidence,
-                    evidence={"package": pin.package, "version": str(version), "advisory": advisory.identifier, "affected": str(advisory.affected)},
+                    evidence={
+                        "package": pin.package,
+                        "version": str(version),
+                        "advisory": advisory.identifier,
+                        "affected": str(advisory.affected),
+                    },
                     related=[place],
                 )
             )

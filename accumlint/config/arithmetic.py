@@ -59,15 +59,25 @@ def close_product(batch: Batch) -> Verdict:
     if known <= 0:
         return Verdict(None)
     if total % known:
-        return Verdict(False, f"global batch {total} is not a multiple of {text} = {known}, so no number of ranks closes the product")
+        return Verdict(
+            False,
+            f"global batch {total} is not a multiple of {text} = {known}, so no number of ranks closes the product",
+        )
     if ranks is None:
         return Verdict(None)
     if micro is None or k is None:
         if total % (known * ranks):
-            return Verdict(False, f"global batch {total} is not a multiple of {text} × {ranks} ranks = {known * ranks}")
+            return Verdict(
+                False, f"global batch {total} is not a multiple of {text} × {ranks} ranks = {known * ranks}"
+            )
         return Verdict(True)
     if known * ranks != total:
-        return Verdict(False, f"{text} × {ranks} ranks = {known * ranks}, not the stated global batch {total}", known * ranks, k)
+        return Verdict(
+            False,
+            f"{text} × {ranks} ranks = {known * ranks}, not the stated global batch {total}",
+            known * ranks,
+            k,
+        )
     return Verdict(True, "", total, k)
 
 
@@ -78,7 +88,10 @@ def close_derived(batch: Batch) -> Verdict:
         return Verdict(None)
     if ranks is None:
         if total % micro:
-            return Verdict(False, f"global batch {total} is not a multiple of micro-batch {micro}, for any number of ranks")
+            return Verdict(
+                False,
+                f"global batch {total} is not a multiple of micro-batch {micro}, for any number of ranks",
+            )
         return Verdict(None)
     step = micro * ranks
     if total % step:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from accumlint.config import advisories, crossfile, local_devices, wiring
-from accumlint.config.checks import audit_view
+from accumlint.config.checks import audit_view, check_schedule
 from accumlint.config.dialects import View, dialects, recognise
 from accumlint.config.joins import Tree
 from accumlint.config.names import report
@@ -38,15 +39,32 @@ def audit(files: Sequence[SourceFile]) -> list[Finding]:
     tree, pins, findings = gather(files)
     for path in sorted(tree.views):
         for view in tree.views[path]:
-            findings += audit_view(view)
+            findings += guarded(path, audit_view, view)
     for document in tree.documents:
-        findings += local_devices.check_document(document)
+        findings += guarded(document.path, local_devices.check_document, document)
+        findings += guarded(document.path, check_schedule, document)
     for script in tree.scripts.values():
-        findings += wiring.audit_script(script)
-        findings += local_devices.check_script(script)
-    findings += crossfile.cross(tree)
-    findings += advisories.match(tree, pins)
+        findings += guarded(script.path, wiring.audit_script, script)
+        findings += guarded(script.path, local_devices.check_script, script)
+    if tree.paths:
+        for part in crossfile.PARTS:
+            findings += guarded(tree.paths[0], part, tree)
+        findings += guarded(tree.paths[0], advisories.match, tree, pins)
     return settle(findings, {posix(file.path): file.path for file in files})
+
+
+def guarded(path: str, part: Callable[..., Iterable[Finding]], *arguments: Any) -> list[Finding]:
+    """What ``part`` finds; a mistake of ours in it costs its findings, said openly, and never the run."""
+    try:
+        return list(part(*arguments))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other parts still speak
+        problem = Problem(
+            f"internal error in {part.__name__} ({type(error).__name__}: {error}); please report it",
+            1,
+            1,
+            "internal",
+        )
+        return [_incomplete(path, problem)]
 
 
 def posix(path: str) -> str:
@@ -61,14 +79,13 @@ def gather(files: Sequence[SourceFile]) -> tuple[Tree, list[Pin], list[Finding]]
     findings: list[Finding] = []
     for file in sorted(files, key=lambda file: posix(file.path)):
         path, data = posix(file.path), file.data
-        try:
-            _read_one(path, data, tree, pins, findings)
-        except RecursionError:
-            findings.append(_incomplete(path, Problem("nested too deeply", 1, 1, "too-large")))
+        findings += guarded(path, _read_one, path, data, tree, pins)
     return tree, pins, findings
 
 
-def _read_one(path: str, data: bytes, tree: Tree, pins: list[Pin], findings: list[Finding]) -> None:
+def _read_one(path: str, data: bytes, tree: Tree, pins: list[Pin]) -> list[Finding]:
+    """Adds one file to the tree; returns what its reading says."""
+    findings: list[Finding] = []
     if is_dependency_file(path):
         pins += read_pins(path, data, advisories.wanted())
     if can_be_dialect(path, data):
@@ -88,6 +105,7 @@ def _read_one(path: str, data: bytes, tree: Tree, pins: list[Pin], findings: lis
         script = read_script(path, data.decode("utf-8-sig", "replace"))
         if not isinstance(script, Problem):  # a broken script is reported by the reader of scripts
             tree.scripts[path] = script
+    return findings
 
 
 def _reading_problems(document: Document, found: list[View], data: bytes) -> list[Finding]:
@@ -99,7 +117,8 @@ def _reading_problems(document: Document, found: list[View], data: bytes) -> lis
         if not found and not _looks_like_ours(document.format, data):
             return []
         if problem.kind in ("too-large", "encoding"):
-            return [_incomplete(document.path, problem)]
+            # a vocabulary or a table of results can hold any word: only telling keys count
+            return [_incomplete(document.path, problem)] if _TELLING.search(data) else []
         mark = Mark(problem.line, problem.column, problem.line, problem.column)
         # DeepSpeed's own reader takes Hjson, which is wider than JSON: what is broken here may run there
         severity = Severity.WARNING if document.format == "json" else None
@@ -107,18 +126,38 @@ def _reading_problems(document: Document, found: list[View], data: bytes) -> lis
     if document.laxity is not None:
         strict = next((view for view in found if view.dialect.strict), None)
         if strict is not None:
-            mark = Mark(document.laxity.line, document.laxity.column, document.laxity.line, document.laxity.column)
-            return [report("syntax-error", document.path, mark, f"{document.laxity.message}: {strict.dialect.title} refuses the file")]
+            mark = Mark(
+                document.laxity.line, document.laxity.column, document.laxity.line, document.laxity.column
+            )
+            return [
+                report(
+                    "syntax-error",
+                    document.path,
+                    mark,
+                    f"{document.laxity.message}: {strict.dialect.title} refuses the file",
+                )
+            ]
     return []
+
+
+_TELLING = re.compile(
+    rb"""(?m)(["']|^[ \t-]*)(gradient_accumulation_steps|accumulate_grad_batches|(train_)?micro_batch_size\w*|train_batch_size|global_\w*batch_size)["']?\s*[:=]"""
+)
 
 
 def _looks_like_ours(kind: str, data: bytes) -> bool:
     """Whether a file that could not be parsed has all the keys of one detecting group, written as keys."""
-    shape = {"json": rb'"%s"\s*:', "yaml": b"(?m)^[ \t-]*%s[ \t]*:", "toml": b"(?m)^[ \t]*%s[ \t]*="}.get(kind)
+    shape = {"json": rb'"%s"\s*:', "yaml": b"(?m)^[ \t-]*%s[ \t]*:", "toml": b"(?m)^[ \t]*%s[ \t]*="}.get(
+        kind
+    )
     if shape is None:
         return False
     return any(
-        all(re.search(shape % re.escape(evidence.key.rpartition(".")[2].encode()), data) for evidence in group)
+        all(
+            re.search(shape % re.escape(part.encode()), data)
+            for evidence in group
+            for part in evidence.key.split(".")
+        )
         for dialect in dialects()
         if kind in dialect.formats and dialect.priority >= 0
         for group in dialect.detect
@@ -138,7 +177,10 @@ def settle(findings: Iterable[Finding], originals: dict[str, str]) -> list[Findi
     """
     found = list(findings)
     covered = {
-        (related.span.path, related.span.line) for finding in found if finding.name == "accum-not-wired" for related in finding.related
+        (related.span.path, related.span.line)
+        for finding in found
+        if finding.name == "accum-not-wired"
+        for related in finding.related
     }
     best: dict[tuple, Finding] = {}
     for finding in sorted(found, key=lambda f: (f.sort_key(), -len(f.related))):
@@ -146,12 +188,19 @@ def settle(findings: Iterable[Finding], originals: dict[str, str]) -> list[Findi
             continue
         key = (finding.rule, finding.span.path, finding.span.line, finding.span.column, _topic(finding))
         kept = best.get(key)
-        if kept is None or (finding.severity, finding.confidence, len(finding.related)) > (kept.severity, kept.confidence, len(kept.related)):
+        if kept is None or (finding.severity, finding.confidence, len(finding.related)) > (
+            kept.severity,
+            kept.confidence,
+            len(kept.related),
+        ):
             best[key] = finding
 
     def original(finding: Finding) -> Finding:
         span = replace(finding.span, path=originals.get(finding.span.path, finding.span.path))
-        related = tuple(replace(r, span=replace(r.span, path=originals.get(r.span.path, r.span.path))) for r in finding.related)
+        related = tuple(
+            replace(r, span=replace(r.span, path=originals.get(r.span.path, r.span.path)))
+            for r in finding.related
+        )
         return replace(finding, span=span, related=related)
 
     return sorted((original(finding) for finding in best.values()), key=Finding.sort_key)
@@ -160,5 +209,3 @@ def settle(findings: Iterable[Finding], originals: dict[str, str]) -> list[Findi
 def _topic(finding: Finding) -> str:
     """What tells two findings of one rule at one place apart."""
     return str(finding.evidence.get("advisory", ""))
-
-

@@ -24,9 +24,10 @@ from typing import Any
 
 from accumlint.config.arithmetic import CLOSERS, Batch, Verdict
 from accumlint.config.dialects import View, whole
-from accumlint.config.interpolation import Unresolved
+from accumlint.config.interpolation import Unresolved, resolve
 from accumlint.config.names import report
-from accumlint.config.tree import Listing, Mark, walk
+from accumlint.config.sources.script import names_accumulation
+from accumlint.config.tree import Document, Listing, Mark, walk
 from accumlint.findings import Confidence, Finding, Severity
 
 Condition = Mapping[str, Any]
@@ -80,9 +81,15 @@ OPERATORS: dict[str, Callable[[View, Any, Any], bool]] = {
     "below": _numeric(lambda view, left, right: (limit := _number(view, right)) is not None and left < limit),
     "not_multiple_of": _numeric(lambda view, left, right: bool(_rest(view, left, right))),
     "multiple_of": _numeric(lambda view, left, right: _rest(view, left, right) == 0),
-    "differs_from": _numeric(lambda view, left, right: (other := _number(view, right)) is not None and left != other),
-    "is_not_product_of": _numeric(lambda view, left, right: (p := _product(view, right)) is not None and left != p),
-    "is_product_of": _numeric(lambda view, left, right: (p := _product(view, right)) is not None and left == p),
+    "differs_from": _numeric(
+        lambda view, left, right: (other := _number(view, right)) is not None and left != other
+    ),
+    "is_not_product_of": _numeric(
+        lambda view, left, right: (p := _product(view, right)) is not None and left != p
+    ),
+    "is_product_of": _numeric(
+        lambda view, left, right: (p := _product(view, right)) is not None and left == p
+    ),
 }
 
 
@@ -97,7 +104,11 @@ def holds(view: View, condition: Condition) -> bool:
         return any(_anywhere(view, condition["anywhere"], condition.get("matches", "")))
     if "longer_than" in condition:
         entry = view.entry(condition["value"])
-        return entry is not None and isinstance(entry.node, Listing) and len(entry.node.items) > condition["longer_than"]
+        return (
+            entry is not None
+            and isinstance(entry.node, Listing)
+            and len(entry.node.items) > condition["longer_than"]
+        )
     left = _left(view, condition)
     if left is None:
         return False
@@ -150,11 +161,15 @@ def run_checks(view: View) -> list[Finding]:
         places = [(name, mark) for name in check["at"] if (mark := mark_for(view, name)) is not None]
         if not places:
             continue
-        related = [(view.path, mark, f"{name} stands here") for name in check.get("related", ()) if (mark := mark_for(view, name))]
+        related = [
+            (view.where(mark), mark, f"{name} stands here")
+            for name in check.get("related", ())
+            if (mark := mark_for(view, name))
+        ]
         findings.append(
             report(
                 check["rule"],
-                view.path,
+                view.where(places[0][1]),
                 places[0][1],
                 check["message"].format_map(_Words(view)),
                 severity=Severity[check["severity"].upper()] if "severity" in check else None,
@@ -168,7 +183,12 @@ def run_checks(view: View) -> list[Finding]:
 
 def sizes(batch: Batch) -> dict[str, Any]:
     """The numbers of a batch as evidence: plain JSON, unknown ones left out."""
-    fields = {"micro": batch.micro, "accumulation": batch.accumulation, "global": batch.total, "ranks": batch.ranks}
+    fields = {
+        "micro": batch.micro,
+        "accumulation": batch.accumulation,
+        "global": batch.total,
+        "ranks": batch.ranks,
+    }
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -193,7 +213,7 @@ def check_arithmetic(view: View) -> list[Finding]:
             outcome = outcome.partition(":")[0]
         message += "; " + outcome.format(effective=verdict.effective, accumulation=verdict.accumulation)
     related = [
-        (view.path, fact.mark, f"{fact.key} = {fact.value}")
+        (view.where(fact.mark), fact.mark, f"{fact.key} = {fact.value}")
         for role in ("micro", "accumulation")
         if (fact := view.facts.get(role)) is not None and fact.stated
     ]
@@ -201,7 +221,7 @@ def check_arithmetic(view: View) -> list[Finding]:
     return [
         report(
             "config-batch-mismatch",
-            view.path,
+            view.where(total.mark),
             total.mark,
             message,
             severity=Severity[view.dialect.severity.upper()],
@@ -218,7 +238,9 @@ DUPLICATE_ROLES = ("accumulation", "micro", "global")
 def check_duplicates(view: View) -> list[Finding]:
     """Keys that are written twice in one table with different values: the last one wins in silence."""
     findings = []
-    keys = {key.rpartition(".")[2]: role for role in DUPLICATE_ROLES for key in view.dialect.roles.get(role, ())}
+    keys = {
+        key.rpartition(".")[2]: role for role in DUPLICATE_ROLES for key in view.dialect.roles.get(role, ())
+    }
     tables = [view.table] + [e.node for _, e in walk(view.table) if hasattr(e.node, "duplicates")]
     for table in tables:
         for losing, winning in table.duplicates():  # type: ignore[union-attr]
@@ -226,7 +248,11 @@ def check_duplicates(view: View) -> list[Finding]:
             if role is None or losing.value == winning.value:
                 continue
             name = "config-accum-conflict" if role == "accumulation" else "config-batch-mismatch"
-            effect = "DeepSpeed refuses duplicate keys" if view.dialect.name == "deepspeed" else "the last one wins in silence"
+            effect = (
+                "DeepSpeed refuses duplicate keys"
+                if view.dialect.name == "deepspeed"
+                else "the last one wins in silence"
+            )
             findings.append(
                 report(
                     name,
@@ -239,6 +265,88 @@ def check_duplicates(view: View) -> list[Finding]:
     return findings
 
 
+_LENGTHS = (
+    "total_steps",
+    "T_max",
+    "num_training_steps",
+    "total_num_steps",
+    "max_decay_steps",
+    "decay_steps",
+    "lr_decay_steps",
+)
+_UPDATES = ("max_steps", "max_updates", "max_train_steps", "num_updates")
+
+
+def check_schedule(document: Document) -> list[Finding]:
+    """A schedule that is exactly K times as long as the run, in a file that states all three numbers.
+
+    Only for files whose schedule is stepped per update as far as known: MMEngine steps per iteration.
+    """
+    findings: list[Finding] = []
+    for table in document.tables() if document.format != "python" else ():
+        numbers = {
+            path: (entry, number)
+            for path, entry in walk(table)
+            if (number := whole(resolve(entry, table))) is not None
+        }
+        counts = {number for entry, number in numbers.values() if names_accumulation(entry.key)}
+        updates = {
+            number: entry for entry, number in numbers.values() if entry.key in _UPDATES and number > 0
+        }
+        if len(counts) != 1 or len(updates) != 1:
+            continue
+        (k,), ((most, stated),) = counts, updates.items()
+        for entry, number in numbers.values():
+            if k > 1 and entry.key in _LENGTHS and number == k * most:
+                findings.append(
+                    report(
+                        "schedule-length-in-microbatches",
+                        document.path,
+                        entry.mark,
+                        f"{entry.key} {number} is {stated.key} {most} × {k} microbatches; stepped once per update, the schedule gets 1/{k} of its way",
+                        confidence=Confidence.CONDITIONAL,
+                        related=[(document.path, stated.mark, f"{stated.key} {most}")],
+                    )
+                )
+    return findings
+
+
+_SLICE = re.compile(r"\w*\[(\d*):(\d+)\]\s*\Z")
+
+
+def check_short_epoch(view: View) -> list[Finding]:
+    """torchtune updates len(loader) // K times per epoch: a slice of a data set that is shorter than a window gives none."""
+    entry = view.entry("dataset.split")
+    micro, k = view.number("micro"), view.number("accumulation")
+    packed = view.value("dataset.packed")
+    if (
+        view.dialect.name != "torchtune"
+        or entry is None
+        or not micro
+        or not k
+        or k < 2
+        or packed not in (False, None)
+    ):
+        return []
+    match = _SLICE.match(str(entry.value))
+    if match is None:
+        return []
+    rows = int(match.group(2)) - int(match.group(1) or 0)
+    batches = -(-rows // micro)
+    if rows <= 0 or batches >= k:
+        return []
+    fact = view.facts["accumulation"]
+    return [
+        report(
+            "accum-exceeds-epoch",
+            view.path,
+            fact.mark,
+            f"{rows} rows are at most {batches} microbatches of {micro}, fewer than the {k} of one window: torchtune drops the rest, so no update happens",
+            related=[(view.path, entry.mark, "the slice of the data set")],
+        )
+    ]
+
+
 def audit_view(view: View) -> list[Finding]:
     """Everything that one view says by itself."""
-    return [*check_arithmetic(view), *check_duplicates(view), *run_checks(view)]
+    return [*check_arithmetic(view), *check_duplicates(view), *check_short_epoch(view), *run_checks(view)]

@@ -21,7 +21,19 @@ from accumlint.config.sources.script import Call, Script, accumulation_settings,
 from accumlint.config.tree import Document, Entry, Mark, Scalar, Table, walk
 from accumlint.findings import Confidence, Finding
 
-_PARALLEL = ("tensor", "pipeline", "sequence_parallel", "context_parallel", "model_parallel", "tp_size", "pp_size", "sp_size", "cp_size", "mp_size", "ulysses")
+_PARALLEL = (
+    "tensor",
+    "pipeline",
+    "sequence_parallel",
+    "context_parallel",
+    "model_parallel",
+    "tp_size",
+    "pp_size",
+    "sp_size",
+    "cp_size",
+    "mp_size",
+    "ulysses",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +63,13 @@ def _side(script: Script, call: Call, keyword: str, default: int | None = None) 
         return None
     if value.overridable and value.number == 1:
         return None  # a flag whose default is 1 says nothing about the run
-    return Side(value.value, script.path, script.mark(expression), f"{call.short}({keyword}={value.value})", not value.overridable)
+    return Side(
+        value.value,
+        script.path,
+        script.mark(expression),
+        f"{call.short}({keyword}={value.value})",
+        not value.overridable,
+    )
 
 
 def _fact_side(found: View, role: str) -> Side | None:
@@ -85,7 +103,14 @@ def _conflict(name: str, at: Side, other: Side, message: str) -> Finding:
 # -- TrainingArguments against DeepSpeed ------------------------------------------------------------
 
 
-def compare_trainer(deepspeed: View, steps: Side | None, micro: Side | None, clip: Side | None, most: Side | None = None) -> list[Finding]:
+def compare_trainer(
+    deepspeed: View,
+    steps: Side | None,
+    micro: Side | None,
+    clip: Side | None,
+    most: Side | None = None,
+    ranks: int | None = None,
+) -> list[Finding]:
     """TrainingArguments against a DeepSpeed file: every number must be equal or "auto".
 
     transformers/integrations/deepspeed.py ``trainer_config_process`` raises "Please correct the following
@@ -104,9 +129,20 @@ def compare_trainer(deepspeed: View, steps: Side | None, micro: Side | None, cli
         message = f"the DeepSpeed configuration states micro-batch {theirs_micro.number}, {micro.label} says {micro.number}: the Trainer refuses the pair"
         findings.append(_conflict("config-batch-mismatch", theirs_micro, micro, message))
     total = _fact_side(deepspeed, "global")
-    if total and steps and micro and theirs is None and theirs_micro is None and steps.number and micro.number:
+    if (
+        total
+        and steps
+        and micro
+        and theirs is None
+        and theirs_micro is None
+        and steps.number
+        and micro.number
+    ):
         product = steps.number * micro.number
-        if product and total.number % product:  # type: ignore[operator]
+        if ranks is not None and total.number != product * ranks:
+            message = f"train_batch_size {total.number} is not {micro.label} × {steps.label} × {ranks} ranks = {product * ranks}: the Trainer refuses the pair"
+            findings.append(_conflict("config-batch-mismatch", total, steps, message))
+        elif product and total.number % product:  # type: ignore[operator]
             message = f"train_batch_size {total.number} is not a multiple of {micro.label} × {steps.label} = {product}, for any number of ranks"
             findings.append(_conflict("config-batch-mismatch", total, steps, message))
     theirs_clip = _fact_side(deepspeed, "clip")
@@ -122,13 +158,22 @@ def strict_json(deepspeed: View) -> Iterator[Finding]:
     laxity = deepspeed.document.laxity
     if laxity is not None:
         mark = Mark(laxity.line, laxity.column, laxity.line, laxity.column)
-        yield report("syntax-error", deepspeed.path, mark, f"{laxity.message}: DeepSpeed would read it, but Accelerate and the Trainer refuse the file")
+        yield report(
+            "syntax-error",
+            deepspeed.path,
+            mark,
+            f"{laxity.message}: DeepSpeed would read it, but Accelerate and the Trainer refuse the file",
+        )
 
 
 def compare_schedule(deepspeed: View, steps: Side | None, most: Side | None) -> list[Finding]:
     """A DeepSpeed scheduler moves once per update; a length of updates × K is counted in microbatches."""
     total = _fact_side(deepspeed, "schedule_total")
-    if not (total and steps and most and steps.number and most.number) or steps.number <= 1 or most.number <= 0:
+    if (
+        not (total and steps and most and steps.number and most.number)
+        or steps.number <= 1
+        or most.number <= 0
+    ):
         return []
     if total.number != most.number * steps.number:
         return []
@@ -139,8 +184,11 @@ def compare_schedule(deepspeed: View, steps: Side | None, most: Side | None) -> 
     return [_conflict("schedule-length-in-microbatches", total, most, message)]
 
 
-def _view_sides(found: View) -> tuple[Side | None, ...]:
-    return tuple(_fact_side(found, role) for role in ("accumulation", "micro", "clip", "max_steps"))
+def _view_sides(found: View) -> tuple[Side | None, Side | None, Side | None, Side | None]:
+    steps, micro, clip, most = (
+        _fact_side(found, role) for role in ("accumulation", "micro", "clip", "max_steps")
+    )
+    return steps, micro, clip, most
 
 
 def scripts_with_deepspeed(tree: Tree) -> Iterator[Finding]:
@@ -157,8 +205,16 @@ def scripts_with_deepspeed(tree: Tree) -> Iterator[Finding]:
                     value = script.value(named)
                     if value is not None and tree.resolve(value.value, script.path) not in (path, None):
                         continue
-                steps = _unless_launched(_side(script, call, "gradient_accumulation_steps", 1), launches, "gradient_accumulation_steps")
-                micro = _unless_launched(_side(script, call, "per_device_train_batch_size"), launches, "per_device_train_batch_size")
+                steps = _unless_launched(
+                    _side(script, call, "gradient_accumulation_steps", 1),
+                    launches,
+                    "gradient_accumulation_steps",
+                )
+                micro = _unless_launched(
+                    _side(script, call, "per_device_train_batch_size"),
+                    launches,
+                    "per_device_train_batch_size",
+                )
                 clip, most = _side(script, call, "max_grad_norm"), _side(script, call, "max_steps")
                 if call.splat or "gradient_accumulation_steps" in script.stores:
                     continue
@@ -189,7 +245,11 @@ def _accelerate_plugin(script: Script, deepspeed: View) -> Iterator[Finding]:
     accelerate ≥ 1.8: "Gradient accumulation steps mismatch … Using DeepSpeed's value"; 0.23–1.7: two counters,
     no message. Without the key the plugin inserts 1 (utils/dataclasses.py ``DeepSpeedPlugin.__post_init__``).
     """
-    plugins = [c for c in script.calls if c.short == "DeepSpeedPlugin" and ("hf_ds_config" in c.keywords or c.node.args)]
+    plugins = [
+        c
+        for c in script.calls
+        if c.short == "DeepSpeedPlugin" and ("hf_ds_config" in c.keywords or c.node.args)
+    ]
     for call in wiring.accelerators(script):
         if not plugins or not ({"deepspeed_plugin", "deepspeed_plugins"} & set(call.keywords)):
             continue
@@ -204,7 +264,11 @@ def _accelerate_plugin(script: Script, deepspeed: View) -> Iterator[Finding]:
                 "wins with a warning (accelerate 1.8 and later), or two counters run side by side (0.23 to 1.7)"
             )
             yield _conflict("config-accum-conflict", theirs, own, message)
-        elif "accumulation" not in deepspeed.facts and deepspeed.entry("accumulation") is None and (own.number or 1) > 1:
+        elif (
+            "accumulation" not in deepspeed.facts
+            and deepspeed.entry("accumulation") is None
+            and (own.number or 1) > 1
+        ):
             yield report(
                 "accum-not-wired",
                 own.path,
@@ -223,7 +287,13 @@ def _deepspeed_engine(script: Script, deepspeed: View, launches: list[Launch]) -
         return
     theirs = _fact_side(deepspeed, "accumulation")
     stage = deepspeed.number("stage")
-    yield from _sharded_no_sync(script, inits, stage, deepspeed.path, deepspeed.facts["stage"].mark if "stage" in deepspeed.facts else None)
+    yield from _sharded_no_sync(
+        script,
+        inits,
+        stage,
+        deepspeed.path,
+        deepspeed.facts["stage"].mark if "stage" in deepspeed.facts else None,
+    )
     if theirs is None or any(key in script.stores for key in ("gradient_accumulation_steps",)):
         return
     for name, value in sorted(accumulation_settings(script).items()):
@@ -234,9 +304,7 @@ def _deepspeed_engine(script: Script, deepspeed: View, launches: list[Launch]) -
         side = Side(value.number, script.path, value.mark, f"{name} = {value.number}", not value.overridable)
         if _unless_launched(side, launches, name) is None:
             continue
-        message = (
-            f"the DeepSpeed configuration accumulates {theirs.number} microbatches and the engine follows it; {name} in the script is {value.number}"
-        )
+        message = f"the DeepSpeed configuration accumulates {theirs.number} microbatches and the engine follows it; {name} in the script is {value.number}"
         yield _conflict("config-accum-conflict", theirs, side, message)
         return
 
@@ -247,10 +315,15 @@ def _drives_window(script: Script, name: str) -> bool:
         parent = script.parents.get(node)
         if isinstance(parent, (ast.Dict, ast.keyword)):
             return False
-    return any(isinstance(script.parents.get(node), (ast.BinOp, ast.AugAssign, ast.Compare, ast.Call)) for node in script.reads.get(name, ()))
+    return any(
+        isinstance(script.parents.get(node), (ast.BinOp, ast.AugAssign, ast.Compare, ast.Call))
+        for node in script.reads.get(name, ())
+    )
 
 
-def _sharded_no_sync(script: Script, inits: list[Call], stage: int | None, path: str, mark: Mark | None) -> Iterator[Finding]:
+def _sharded_no_sync(
+    script: Script, inits: list[Call], stage: int | None, path: str, mark: Mark | None
+) -> Iterator[Finding]:
     """``engine.no_sync()`` asserts that the stage is below 2 (deepspeed/runtime/engine.py ``no_sync``)."""
     if stage is None or stage < 2 or mark is None:
         return
@@ -281,16 +354,30 @@ def inline_deepspeed(tree: Tree) -> Iterator[Finding]:
                 continue
             document = Document(script.path, "python-dict", (table,), script.text)
             for found in recognise(document):
-                if found.dialect.name != "deepspeed" or any(key in script.stores for key in ("gradient_accumulation_steps", "train_batch_size", "train_micro_batch_size_per_gpu")):
+                if found.dialect.name != "deepspeed" or any(
+                    key in script.stores
+                    for key in (
+                        "gradient_accumulation_steps",
+                        "train_batch_size",
+                        "train_micro_batch_size_per_gpu",
+                    )
+                ):
                     continue
                 yield from check_arithmetic(found)
                 yield from run_checks(found)
                 if call in wiring.training_arguments(script):
                     steps = _side(script, call, "gradient_accumulation_steps", 1)
-                    yield from compare_trainer(found, steps, _side(script, call, "per_device_train_batch_size"), _side(script, call, "max_grad_norm"))
+                    yield from compare_trainer(
+                        found,
+                        steps,
+                        _side(script, call, "per_device_train_batch_size"),
+                        _side(script, call, "max_grad_norm"),
+                    )
                 elif call.name == "deepspeed.initialize":
                     stage = found.facts.get("stage")
-                    yield from _sharded_no_sync(script, [call], found.number("stage"), script.path, stage.mark if stage else None)
+                    yield from _sharded_no_sync(
+                        script, [call], found.number("stage"), script.path, stage.mark if stage else None
+                    )
 
 
 # -- accelerate configurations against scripts -------------------------------------------------------
@@ -311,10 +398,16 @@ def accelerate_with_scripts(tree: Tree) -> Iterator[Finding]:
         if number is None or mark is None:
             continue
         for call in wiring.accelerators(script):
-            if call.splat or any(p in call.keywords for p in ("deepspeed_plugin", "gradient_accumulation_plugin")):
+            if call.splat or any(
+                p in call.keywords for p in ("deepspeed_plugin", "gradient_accumulation_plugin")
+            ):
                 continue
             if stated is not None or not deepspeed:
-                if "gradient_accumulation_steps" not in call.keywords and number > 1 and "gradient_accumulation_steps" not in script.stores:
+                if (
+                    "gradient_accumulation_steps" not in call.keywords
+                    and number > 1
+                    and "gradient_accumulation_steps" not in script.stores
+                ):
                     yield report(
                         "accum-not-wired",
                         script.path,
@@ -327,7 +420,9 @@ def accelerate_with_scripts(tree: Tree) -> Iterator[Finding]:
                 continue
             own = _side(script, call, "gradient_accumulation_steps")
             if own is not None and own.number != number:
-                theirs = Side(number, found.path, mark, f"deepspeed_config.gradient_accumulation_steps {number}")
+                theirs = Side(
+                    number, found.path, mark, f"deepspeed_config.gradient_accumulation_steps {number}"
+                )
                 message = (
                     f"the launcher exports gradient_accumulation_steps {number}, which beats {own.label} without a word: windows have {number} "
                     f"microbatches, not {own.number}"
@@ -336,7 +431,12 @@ def accelerate_with_scripts(tree: Tree) -> Iterator[Finding]:
         if deepspeed and stated is None:
             for call in wiring.training_arguments(script):
                 if "gradient_accumulation_steps" not in script.stores:
-                    yield from compare_trainer(found, _side(script, call, "gradient_accumulation_steps", 1), None, _side(script, call, "max_grad_norm"))
+                    yield from compare_trainer(
+                        found,
+                        _side(script, call, "gradient_accumulation_steps", 1),
+                        None,
+                        _side(script, call, "max_grad_norm"),
+                    )
 
 
 # -- launch lines ------------------------------------------------------------------------------------
@@ -347,30 +447,47 @@ def launch_lines(tree: Tree) -> Iterator[Finding]:
         yield from _flags(launch)
         script = joins.script_of_launch(tree, launch)
         named = joins.deepspeed_of_launch(tree, launch)
-        own = _arg_side(launch, "gradient_accumulation_steps", "gradient_accumulation", "grad_accum_steps", "accumulate_grad_batches")
+        own = _arg_side(
+            launch,
+            "gradient_accumulation_steps",
+            "gradient_accumulation",
+            "grad_accum_steps",
+            "accumulate_grad_batches",
+        )
         if named is not None:
             deepspeed = tree.view(named[0], "deepspeed")
             assert deepspeed is not None
-            if "per_device_train_batch_size" in launch.args or script is not None and _parses_arguments(script):
+            if (
+                "per_device_train_batch_size" in launch.args
+                or script is not None
+                and _parses_arguments(script)
+            ):
                 yield from compare_trainer(
                     deepspeed,
                     own,
                     _arg_side(launch, "per_device_train_batch_size"),
                     _float_side(launch, "max_grad_norm"),
                     _arg_side(launch, "max_steps"),
+                    launch.ranks()[0],
                 )
             elif own is not None and launch.options.get("deepspeed_config_file") is None:
                 theirs = _fact_side(deepspeed, "accumulation")
                 if theirs is not None and theirs.number != own.number and not _writes_steps(script):
                     message = f"the DeepSpeed configuration accumulates {theirs.number} microbatches and the engine follows it; the launch line says {own.number}"
-                    yield _conflict("config-accum-conflict", theirs, dataclasses.replace(own, sure=False), message)
+                    yield _conflict(
+                        "config-accum-conflict", theirs, dataclasses.replace(own, sure=False), message
+                    )
         yield from _launcher_count(tree, launch, script)
         yield from _unknown_flag(launch, script)
 
 
 def _writes_steps(script: Script | None) -> bool:
     """Whether the script writes its own count into the configuration (then the file's number is not final)."""
-    return script is not None and ("gradient_accumulation_steps" in script.stores or wiring._mentions(script, "gradient_accumulation_steps") and "add_config_arguments" not in script.reads)
+    return script is not None and (
+        "gradient_accumulation_steps" in script.stores
+        or wiring._mentions(script, "gradient_accumulation_steps")
+        and "add_config_arguments" not in script.reads
+    )
 
 
 def _float_side(launch: Launch, name: str) -> Side | None:
@@ -419,7 +536,11 @@ def _launcher_count(tree: Tree, launch: Launch, script: Script | None) -> Iterat
         handed = [c for c in calls if "gradient_accumulation_steps" in c.keywords or c.splat]
         if script is not None and handed:
             side = _side(script, handed[0], "gradient_accumulation_steps")
-            if side is not None and side.number != number and "gradient_accumulation_steps" not in launch.args:
+            if (
+                side is not None
+                and side.number != number
+                and "gradient_accumulation_steps" not in launch.args
+            ):
                 at = Side(number, launch.path, option.mark, f"--gradient_accumulation_steps {number}")
                 message = f"accelerate launch hands its gradient_accumulation_steps {number} on only under DeepSpeed; the script runs with {side.number}"
                 yield _conflict("config-accum-conflict", at, side, message)
@@ -431,7 +552,9 @@ def _launcher_count(tree: Tree, launch: Launch, script: Script | None) -> Iterat
             launch.path,
             option.mark,
             f"accelerate launch hands its gradient_accumulation_steps {number} on only under DeepSpeed; here it is ignored",
-            related=[(script.path, c.mark, "Accelerator() takes no count here") for c in calls[:1]] if script else [],
+            related=[(script.path, c.mark, "Accelerator() takes no count here") for c in calls[:1]]
+            if script
+            else [],
         )
         return
     source = option if option is not None and deepspeed else env
@@ -439,7 +562,11 @@ def _launcher_count(tree: Tree, launch: Launch, script: Script | None) -> Iterat
         return
     for call in calls:
         side = _side(script, call, "gradient_accumulation_steps") if script is not None else None
-        if side is not None and side.number != whole(source.text) and "gradient_accumulation_steps" not in launch.args:
+        if (
+            side is not None
+            and side.number != whole(source.text)
+            and "gradient_accumulation_steps" not in launch.args
+        ):
             at = Side(whole(source.text), launch.path, source.mark, f"{wiring.ENV_STEPS} {source.text}")
             message = f"the launcher's count {source.text} reaches Accelerator() through the environment and beats {side.label} without a word"
             yield _conflict("config-accum-conflict", at, side, message)
@@ -498,7 +625,12 @@ def worlds(tree: Tree) -> Worlds:
         count, mark = launch.ranks()
         config = joins.accelerate_of_launch(tree, launch)
         path = launch.path
-        if config is not None and count is None and "num_processes" not in launch.options and config.ranks is not None:
+        if (
+            config is not None
+            and count is None
+            and "num_processes" not in launch.options
+            and config.ranks is not None
+        ):
             count, path = config.ranks, config.path
             mark = config.ranks_from[0].mark if config.ranks_from else mark
         parallel = any(any(p in name for p in _PARALLEL) for name in launch.args)
@@ -512,7 +644,21 @@ def worlds(tree: Tree) -> Worlds:
             inner = config.entry("deepspeed_config.deepspeed_config_file")
             target = tree.resolve(inner.value, config.path) if inner is not None else None
             files |= {target} if target else set()
-        parallel = parallel or script is not None and any(p in script.text for p in ("sequence_parallel", "PipelineModule", "mpu=", "pipe.", "tensor_parallel", "mesh_param"))
+        parallel = (
+            parallel
+            or script is not None
+            and any(
+                p in script.text
+                for p in (
+                    "sequence_parallel",
+                    "PipelineModule",
+                    "mpu=",
+                    "pipe.",
+                    "tensor_parallel",
+                    "mesh_param",
+                )
+            )
+        )
         for target in files:
             deepspeed = tree.view(target, "deepspeed")
             if deepspeed is not None:
@@ -537,6 +683,136 @@ def ranks_from_launches(tree: Tree) -> Iterator[Finding]:
             results.append(check_arithmetic(dataclasses.replace(found, ranks=world, ranks_from=(fact,))))
         if all(results):  # no launch line closes it
             yield results[0][0]
+
+
+def launcher_with_recipes(tree: Tree) -> Iterator[Finding]:
+    """A DeepSpeed launcher configuration with a count, and the recipe that runs under it (the Trainer refuses a difference)."""
+    pairs: list[tuple[View, View]] = []
+    for launch in tree.launches:
+        launcher = joins.accelerate_of_launch(tree, launch)
+        if launcher is not None:
+            pairs += [
+                (launcher, found)
+                for found, _ in joins.configs_of_launch(tree, launch)
+                if found.dialect.name == "training-arguments"
+            ]
+            own = _arg_side(launch, "gradient_accumulation_steps")
+            if (
+                own is not None
+                and "per_device_train_batch_size" in launch.args
+                and _under_deepspeed(launcher)
+            ):
+                yield from compare_trainer(launcher, own, None, _float_side(launch, "max_grad_norm"))
+    if not pairs and tree.one_folder() and not tree.scripts:
+        launchers = [v for p in sorted(tree.views) if (v := tree.view(p, "accelerate"))]
+        recipes = [v for p in sorted(tree.views) if (v := tree.view(p, "training-arguments"))]
+        if len(launchers) == 1 and len(recipes) == 1:
+            pairs = [(launchers[0], recipes[0])]
+    for launcher, recipe in pairs:
+        if _under_deepspeed(launcher):
+            steps, _, clip, _ = _view_sides(recipe)
+            yield from compare_trainer(launcher, steps, None, clip)
+
+
+def _under_deepspeed(launcher: View) -> bool:
+    return str(launcher.value("distributed_type")).upper() == "DEEPSPEED"
+
+
+def lightning_strategies(tree: Tree) -> Iterator[Finding]:
+    """A DeepSpeed file handed to Lightning's strategy must not state the count (strategies/deepspeed.py raises)."""
+    for script in tree.scripts.values():
+        for call in script.calls:
+            if call.short != "DeepSpeedStrategy" or "lightning" not in call.name:
+                continue
+            expression = call.keywords.get("config")
+            value = script.value(expression) if expression is not None else None
+            target = tree.resolve(value.value, script.path) if value is not None else None
+            table = script.dict_table(expression) if expression is not None else None
+            entry, path = None, script.path
+            if target is not None:
+                found = tree.view(target, "deepspeed")
+                entry, path = (found.entry("accumulation") if found else None), target
+            elif table is not None:
+                entry = table.get("gradient_accumulation_steps")
+            if entry is None:
+                continue
+            trainers = wiring.lightning_trainers(script)
+            related = [
+                (script.path, script.mark(c.keywords["accumulate_grad_batches"]), "accumulate_grad_batches")
+                for c in trainers
+                if "accumulate_grad_batches" in c.keywords
+            ]
+            yield report(
+                "config-accum-conflict",
+                path,
+                entry.mark,
+                "Lightning sets gradient_accumulation_steps from accumulate_grad_batches and refuses a DeepSpeed configuration that states it",
+                related=related or [(script.path, call.mark, "handed to the strategy here")],
+            )
+
+
+def split_counts(tree: Tree) -> Iterator[Finding]:
+    """A count that is global in the script (``steps //= world_size``) and does not divide by the launched ranks.
+
+    nanoGPT's convention: the constant is the count over all ranks, each rank takes its share.
+    """
+    for script in tree.scripts.values():
+        for node in script.nodes if "//=" in script.text else ():
+            if not (
+                isinstance(node, ast.AugAssign)
+                and isinstance(node.op, ast.FloorDiv)
+                and isinstance(node.target, ast.Name)
+            ):
+                continue
+            name = node.target.id
+            divisor = script.qualified(node.value) or getattr(getattr(node.value, "func", None), "attr", "")
+            stated = [
+                e
+                for e in script.assigned.get(name, [])
+                if (v := script.value(e)) is not None and v.number is not None
+            ]
+            if not names_accumulation(name) or "world_size" not in divisor or len(stated) != 1:
+                continue
+            count = script.value(stated[0]).number  # type: ignore[union-attr]
+            worlds_seen: list[tuple[Launch, int, Mark]] = [
+                (launch, launch.ranks()[0] or 0, launch.ranks()[1])
+                for launch in tree.launches
+                if joins.script_of_launch(tree, launch) is script
+                and not any(names_accumulation(flag) for flag in launch.args)
+            ]
+            if worlds_seen and count and all(world and count % world for _, world, _ in worlds_seen):
+                launch, world, mark = worlds_seen[0]
+                yield report(
+                    "config-batch-mismatch",
+                    script.path,
+                    script.mark(stated[0]),
+                    f"{name} {count} is shared out over {world} ranks and is no multiple of them: {count // world * world} microbatches per update are left",
+                    evidence={"accumulation": count, "ranks": world},
+                    related=[(launch.path, mark, f"{world} ranks are started here")],
+                )
+
+
+def overrides(tree: Tree) -> Iterator[Finding]:
+    """A configuration with the keys that its launch line lays over it (``tune run … key=value``, ``--train.x 3``)."""
+    for launch in tree.launches:
+        for found, _ in joins.configs_of_launch(tree, launch):
+            known = {key for keys in found.dialect.roles.values() for key in keys} | {
+                condition[field]
+                for check in found.dialect.checks
+                for condition in check["when"]
+                for field in ("value", "not_true")
+                if field in condition
+            }
+            laid = tuple(entry for entry in launch.table().entries if entry.key in known)
+            if not laid:
+                continue
+            table = Table(laid, found.table.mark, (found.table,))
+            own = {id(mark): launch.path for entry in laid for mark in (entry.mark, entry.key_mark)}
+            merged = dataclasses.replace(view(found.dialect, found.document, table, found.root), overlay=own)
+            before = {(f.rule, f.message) for f in (*check_arithmetic(found), *run_checks(found))}
+            for finding in (*check_arithmetic(merged), *run_checks(merged)):
+                if (finding.rule, finding.message) not in before:
+                    yield finding
 
 
 # -- configurations that name configurations, or are loaded by scripts ---------------------------------
@@ -565,7 +841,18 @@ def view_as_deepspeed(found: View, table: Table) -> View | None:
     return view(dialect("deepspeed"), found.document, table, found.root)
 
 
-_LOADERS = ("yaml.safe_load", "yaml.load", "yaml.full_load", "json.load", "json.loads", "OmegaConf.load", "omegaconf.OmegaConf.load", "tomllib.load", "tomli.load", "toml.load")
+_LOADERS = (
+    "yaml.safe_load",
+    "yaml.load",
+    "yaml.full_load",
+    "json.load",
+    "json.loads",
+    "OmegaConf.load",
+    "omegaconf.OmegaConf.load",
+    "tomllib.load",
+    "tomli.load",
+    "toml.load",
+)
 
 
 def loaded_configurations(tree: Tree) -> Iterator[Finding]:
@@ -582,36 +869,60 @@ def loaded_configurations(tree: Tree) -> Iterator[Finding]:
         named = [
             (path, mark)
             for text, mark in script.strings
-            if text.endswith((".yaml", ".yml", ".json", ".toml")) and (path := tree.resolve(text, script.path)) and path in tree.paths
+            if text.endswith((".yaml", ".yml", ".json", ".toml"))
+            and (path := tree.resolve(text, script.path))
+            and path in tree.paths
         ]
         if len({path for path, _ in named}) != 1 or not target or _escapes(script, target):
             continue
         path = named[0][0]
         for key, entry in _stated_counts(tree, path):
             number = whole(entry.value)
-            if number is None or number <= 1 or key in script.reads or any(key in text for text, _ in script.strings):
+            if (
+                number is None
+                or number <= 1
+                or key in script.reads
+                or any(key in text for text, _ in script.strings)
+            ):
                 continue
             engine = next(
-                (c for c in (*wiring.accelerators(script), *wiring.training_arguments(script), *wiring.lightning_trainers(script))), None
+                (
+                    c
+                    for c in (
+                        *wiring.accelerators(script),
+                        *wiring.training_arguments(script),
+                        *wiring.lightning_trainers(script),
+                    )
+                ),
+                None,
             )
             if engine is None and not any(c.short == "backward" for c in script.calls):
                 continue
-            keyword = {"Accelerator": "gradient_accumulation_steps", "Trainer": "accumulate_grad_batches"}.get(
-                engine.short if engine else "", "gradient_accumulation_steps"
-            )
+            keyword = {
+                "Accelerator": "gradient_accumulation_steps",
+                "Trainer": "accumulate_grad_batches",
+            }.get(engine.short if engine else "", "gradient_accumulation_steps")
             place, where = (engine.mark, script.path) if engine is not None else (entry.mark, path)
             if engine is not None and (keyword in engine.keywords or engine.splat):
                 own = _side(script, engine, keyword)
                 if own is not None and own.number != number and own.sure:
                     at = Side(number, path, entry.mark, f"{key} {number}")
-                    yield _conflict("config-accum-conflict", at, own, f"{key} is {number} here, and the script that loads this file fixes {own.number}")
+                    yield _conflict(
+                        "config-accum-conflict",
+                        at,
+                        own,
+                        f"{key} is {number} here, and the script that loads this file fixes {own.number}",
+                    )
                 continue
             yield report(
                 "accum-not-wired",
                 where,
                 place,
                 f"{key} {number} is loaded with the configuration and read by nothing: windows have 1 microbatch",
-                related=[(path, entry.mark, f"{key} {number} is stated here"), (script.path, loads[0].mark, "loaded here")],
+                related=[
+                    (path, entry.mark, f"{key} {number} is stated here"),
+                    (script.path, loads[0].mark, "loaded here"),
+                ],
             )
 
 
@@ -620,7 +931,11 @@ def _stated_counts(tree: Tree, path: str) -> list[tuple[str, Entry]]:
     for document in (d for d in tree.documents if d.path == path):
         for table in document.tables():
             for _, entry in walk(table):
-                if isinstance(entry.node, Scalar) and names_accumulation(entry.key) and not isinstance(entry.value, Unresolved):
+                if (
+                    isinstance(entry.node, Scalar)
+                    and names_accumulation(entry.key)
+                    and not isinstance(entry.value, Unresolved)
+                ):
                     found.append((entry.key, entry))
     return found
 
@@ -629,7 +944,10 @@ def _escapes(script: Script, name: str) -> bool:
     """Whether a loaded table is handed on whole: as an argument, by splat, returned, or stored elsewhere."""
     for node in script.reads.get(name, ()):
         parent = script.parents.get(node)
-        if isinstance(parent, (ast.Call, ast.keyword, ast.Return, ast.Starred, ast.Dict, ast.Assign, ast.List, ast.Tuple)):
+        if isinstance(
+            parent,
+            (ast.Call, ast.keyword, ast.Return, ast.Starred, ast.Dict, ast.Assign, ast.List, ast.Tuple),
+        ):
             if isinstance(parent, ast.Call) and node is parent.func:
                 continue
             return True
@@ -643,20 +961,17 @@ def constructor_calls(tree: Tree) -> Iterator[Finding]:
             yield from run_checks(found)
 
 
-def cross(tree: Tree) -> list[Finding]:
-    """All findings that need more than one file, or a script."""
-    findings: list[Finding] = []
-    for part in (
-        scripts_with_deepspeed,
-        inline_deepspeed,
-        accelerate_with_scripts,
-        launch_lines,
-        ranks_from_launches,
-        configurations_with_deepspeed,
-        loaded_configurations,
-        constructor_calls,
-    ):
-        findings.extend(part(tree))
-    return findings
-
-
+PARTS = (
+    scripts_with_deepspeed,
+    inline_deepspeed,
+    accelerate_with_scripts,
+    launch_lines,
+    launcher_with_recipes,
+    ranks_from_launches,
+    overrides,
+    lightning_strategies,
+    split_counts,
+    configurations_with_deepspeed,
+    loaded_configurations,
+    constructor_calls,
+)

@@ -98,11 +98,15 @@ class View:
     facts: Mapping[str, Fact]
     ranks: int | None
     ranks_from: tuple[Fact, ...] = ()
-    problem_roles: tuple[str, ...] = field(default=())
+    overlay: Mapping[int, str] = field(default_factory=dict)  # id of a mark -> the file that it stands in
 
     @property
     def path(self) -> str:
         return self.document.path
+
+    def where(self, mark: Mark) -> str:
+        """The file of a mark: this one, unless a launch line laid the value over it."""
+        return self.overlay.get(id(mark), self.document.path)
 
     def number(self, role: str) -> int | None:
         fact = self.facts.get(role)
@@ -246,7 +250,9 @@ def view(of: Dialect, document: Document, table: Table, root: Table | None = Non
                 break
         else:
             if role in of.defaults:
-                facts[role] = Fact(role, of.defaults[role], keys[0], document.path, Mark(1, 1, 1, 1), stated=False)
+                facts[role] = Fact(
+                    role, of.defaults[role], keys[0], document.path, Mark(1, 1, 1, 1), stated=False
+                )
     count, used = count_ranks(of.ranks, document.path, table, root)
     return View(of, document, table, root, facts, count, used)
 
@@ -269,7 +275,11 @@ def count_ranks(spec: Ranks, path: str, table: Table, root: Table) -> tuple[int 
     def first(keys: tuple[str, ...]) -> tuple[bool, int | None]:
         for key in keys:
             entry = table.find(key)
-            if entry is None or isinstance(entry.node, Table) or (isinstance(entry.node, Scalar) and entry.value is None):
+            if (
+                entry is None
+                or isinstance(entry.node, Table)
+                or (isinstance(entry.node, Scalar) and entry.value is None)
+            ):
                 continue
             number = device_count(entry, root)
             if number is not None:
@@ -314,6 +324,6 @@ def evidence_words() -> tuple[tuple[frozenset[str], tuple[tuple[bytes, ...], ...
     """Per dialect: its formats and, per detecting group, the words that must all stand in the bytes."""
     table = []
     for d in dialects():
-        groups = tuple(tuple(e.key.rpartition(".")[2].encode() for e in group) for group in d.detect)
+        groups = tuple(tuple(part.encode() for e in group for part in e.key.split(".")) for group in d.detect)
         table.append((frozenset(d.formats), groups))
     return tuple(table)

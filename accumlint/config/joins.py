@@ -82,7 +82,14 @@ class Tree:
 
 
 # flags and keywords under which scripts take a DeepSpeed file
-DEEPSPEED_FLAGS = ("deepspeed", "deepspeed_config", "ds_config", "deepspeed_config_file", "ds_config_path", "deepspeed_config_path")
+DEEPSPEED_FLAGS = (
+    "deepspeed",
+    "deepspeed_config",
+    "ds_config",
+    "deepspeed_config_file",
+    "ds_config_path",
+    "deepspeed_config_path",
+)
 
 
 def deepspeed_of_script(tree: Tree, script: Script) -> dict[str, Mark]:

@@ -17,12 +17,19 @@ from accumlint.config.sources.shell import Shell
 from accumlint.config.tree import Document, Scalar, walk
 from accumlint.findings import Confidence, Finding
 
-_LOCAL_NAME = re.compile(r"(?i)^(local_world_size|local_size|(n_?|num_)?(gpus|devices|procs?|processes)_per_(node|machine|host)|nproc_per_node)$")
+_LOCAL_NAME = re.compile(
+    r"(?i)^(local_world_size|local_size|(n_?|num_)?(gpus|devices|procs?|processes)_per_(node|machine|host)|nproc_per_node)$"
+)
 _GLOBAL_NAME = re.compile(
     r"(?i)(^|_)(world|world_size|worldsize|ws|nodes|n_?nodes|num_nodes|nnodes|n_node|num_machines|hosts|num_hosts|num_processes|get_world_size"
-    r"|dp_size|dp_world_size|dp_degree|data_parallel_size|slurm_nnodes|slurm_job_num_nodes|slurm_ntasks|ddp_world_size)$"
+    r"|dp_size|dp_world_size|dp_degree|data_parallel_size|slurm_nnodes|slurm_job_num_nodes|slurm_ntasks|slurm_job_num_nodes|ddp_world_size)$"
 )
-_COUNT_CALLS = ("torch.cuda.device_count", "cuda.device_count", "torch.accelerator.device_count", "torch.xpu.device_count")
+_COUNT_CALLS = (
+    "torch.cuda.device_count",
+    "cuda.device_count",
+    "torch.accelerator.device_count",
+    "torch.xpu.device_count",
+)
 _DEVICES = re.compile(r"(?i)^(devices|gpus|num_devices)$")
 
 
@@ -83,7 +90,9 @@ def _several_nodes(script: Script) -> Confidence | None:
     if spawned:
         return None  # one machine by construction, unless nodes are named, which was looked for above
     words = {text for text, _ in script.strings}
-    if "WORLD_SIZE" in words or any(c.short in ("init_process_group", "init_distributed", "initialize") for c in script.calls):
+    if "WORLD_SIZE" in words or any(
+        c.short in ("init_process_group", "init_distributed", "initialize") for c in script.calls
+    ):
         # a world that is sized by this machine's devices is one machine by construction
         for call in script.calls:
             size = call.keywords.get("world_size") if call.short == "init_process_group" else None
@@ -99,10 +108,16 @@ def check_script(script: Script) -> list[Finding]:
     """Assignments and keywords named like an accumulation whose divisor counts one node's devices."""
     findings: list[Finding] = []
     sites: list[tuple[str, ast.expr, ast.AST]] = []
-    for node in ast.walk(script.tree):
+    for node in script.nodes:
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                name = target.id if isinstance(target, ast.Name) else target.attr if isinstance(target, ast.Attribute) else ""
+                name = (
+                    target.id
+                    if isinstance(target, ast.Name)
+                    else target.attr
+                    if isinstance(target, ast.Attribute)
+                    else ""
+                )
                 sites.append((name, node.value, node))
         elif isinstance(node, ast.AnnAssign) and node.value is not None and isinstance(node.target, ast.Name):
             sites.append((node.target.id, node.value, node))
@@ -123,7 +138,9 @@ def check_script(script: Script) -> list[Finding]:
             continue
         expanded = _expand(script, expression)
         divisors = [
-            node.right for node in expanded if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.FloorDiv, ast.Div))
+            node.right
+            for node in expanded
+            if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.FloorDiv, ast.Div))
         ]
         used = [below for divisor in divisors for below in _expand(script, divisor)]
         local = _local(script, used)
@@ -162,7 +179,11 @@ def check_shell(path: str, shell: Shell, launches: list[Launch]) -> list[Finding
         words = set(re.findall(r"[A-Za-z_]\w*", raw))
         if any(_GLOBAL_NAME.search(word) for word in words):
             continue
-        local = sorted(w for w in re.findall(r"[A-Za-z_]\w*", divisor) if w in per_node or _LOCAL_NAME.match(w) or _counts_gpus(shell, w))
+        local = sorted(
+            w
+            for w in re.findall(r"[A-Za-z_]\w*", divisor)
+            if w in per_node or _LOCAL_NAME.match(w) or _counts_gpus(shell, w)
+        )
         if not local:
             continue
         word = variable.words[0]
@@ -202,7 +223,9 @@ def _variables_of(launch: Launch, shell: Shell) -> set[str]:
     match = re.fullmatch(r"\"?\$\{?([A-Za-z_]\w*)\}?\"?", option.text)
     if match:
         names.add(match.group(1))
-    line = shell.text.split("\n")[option.mark.line - 1] if option.mark.line <= shell.text.count("\n") + 1 else ""
+    line = (
+        shell.text.split("\n")[option.mark.line - 1] if option.mark.line <= shell.text.count("\n") + 1 else ""
+    )
     written = re.match(r"\"?\$\{?([A-Za-z_]\w*)\}?\"?", line[option.mark.column - 1 :])
     if written:
         names.add(written.group(1))
@@ -214,7 +237,9 @@ def _counts_gpus(shell: Shell, name: str) -> bool:
     return variable is not None and any(_SHELL_LOCAL.search(w.raw) for w in variable.words)
 
 
-_EXPRESSION = re.compile(r"\$\{(eval|div|floordiv|floor_div|int_div|oc\.eval|idiv|calc|math)[:.]", re.IGNORECASE)
+_EXPRESSION = re.compile(
+    r"\$\{(eval|div|floordiv|floor_div|int_div|oc\.eval|idiv|calc|math)[:.]", re.IGNORECASE
+)
 
 
 def check_document(document: Document) -> list[Finding]:
@@ -223,12 +248,21 @@ def check_document(document: Document) -> list[Finding]:
     for table in document.tables():
         entries = list(walk(table))
         nodes = next(
-            (e for p, e in entries if e.key in ("num_nodes", "nnodes", "nodes") and (whole(e.value) or 0) > 1), None
+            (
+                e
+                for p, e in entries
+                if e.key in ("num_nodes", "nnodes", "nodes") and (whole(e.value) or 0) > 1
+            ),
+            None,
         )
         if nodes is None:
             continue
         for _, entry in entries:
-            if not names_accumulation(entry.key) or not isinstance(entry.node, Scalar) or not isinstance(entry.value, str):
+            if (
+                not names_accumulation(entry.key)
+                or not isinstance(entry.node, Scalar)
+                or not isinstance(entry.value, str)
+            ):
                 continue
             text = entry.value
             if not _EXPRESSION.search(text):

@@ -11,8 +11,13 @@ from accumlint.config.sources.dependencies import is_dependency_file
 from accumlint.config.sources.launch import is_launch_file
 
 FORMATS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
-_LAUNCH = re.compile(rb"torchrun|torch\.distributed|accelerate|deepspeed|composer|axolotl|\btune\s+run|lightning|llamafactory|litgpt|python", re.IGNORECASE)
-_LAUNCH_WORTH = re.compile(rb"batch|accum|deepspeed|config_file|\.ya?ml|\.json|\.toml", re.IGNORECASE)
+_LAUNCH = re.compile(
+    rb"torchrun|torch\.distributed|accelerate|deepspeed|composer|axolotl|\btune\s+run|lightning|llamafactory|litgpt|python",
+    re.IGNORECASE,
+)
+_LAUNCH_WORTH = re.compile(
+    rb"batch|accum|deepspeed|nproc|num_processes|num_gpus|config_file|\.ya?ml|\.json|\.toml", re.IGNORECASE
+)
 _SCRIPT = re.compile(rb"accum|GRAD_ACC|grad_acc|deepspeed|TrainingArguments|average_tokens", re.IGNORECASE)
 _CONFIG_PY = re.compile(rb"accumulative_counts")
 
@@ -31,7 +36,18 @@ def _any_word(kind: str) -> re.Pattern[bytes]:
 
 
 # words that stand in any YAML are poor sieves
-_COMMON = (b"model", b"trainer", b"devices", b"strategy", b"stage", b"template", b"output_dir", b"sft", b"enabled", b"batch_size")
+_COMMON = (
+    b"model",
+    b"trainer",
+    b"devices",
+    b"strategy",
+    b"stage",
+    b"template",
+    b"output_dir",
+    b"sft",
+    b"enabled",
+    b"batch_size",
+)
 
 
 def _commonness(word: bytes) -> tuple[bool, int]:
@@ -55,7 +71,9 @@ def can_be_dialect(path: str, data: bytes) -> bool:
 
 
 def can_be_launch(path: str, data: bytes) -> bool:
-    return is_launch_file(path) and _LAUNCH.search(data) is not None and _LAUNCH_WORTH.search(data) is not None
+    return (
+        is_launch_file(path) and _LAUNCH.search(data) is not None and _LAUNCH_WORTH.search(data) is not None
+    )
 
 
 def can_be_script(path: str, data: bytes) -> bool:

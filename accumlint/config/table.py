@@ -78,10 +78,15 @@ def tabulate(files: Sequence[SourceFile]) -> list[Arithmetic]:
     for path in sorted(tree.views):
         for view in tree.views[path]:
             ranks, source = view.ranks, " × ".join(f"{f.path}:{f.mark.line} {f.key}" for f in view.ranks_from)
-            counts = {(world, fact.path, fact.mark.line) for _, world, fact in launched.get((path, id(view.table)), ())}
+            counts = {
+                (world, fact.path, fact.mark.line)
+                for _, world, fact in launched.get((path, id(view.table)), ())
+            }
             if ranks is None and len(counts) == 1:
                 world, where, line = next(iter(counts))
                 ranks, source = world, f"{where}:{line} launch line"
             entry = arithmetic(view, ranks, source)
-            result.append(Arithmetic(given.get(path, path), entry.dialect, entry.rows, entry.closes, entry.verdict))
+            result.append(
+                Arithmetic(given.get(path, path), entry.dialect, entry.rows, entry.closes, entry.verdict)
+            )
     return result

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from accumlint.findings import Span
 
@@ -108,7 +108,7 @@ class Table:
             seen[entry.key] = entry
 
 
-Node = Union[Scalar, Listing, Table]
+Node = Scalar | Listing | Table
 
 
 def _merge_order(table: Table, seen: set[int]) -> Iterator[Table]:

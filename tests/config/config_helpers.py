@@ -27,5 +27,7 @@ def names(findings: list[Finding]) -> list[str]:
 def folder(path: Path) -> list[SourceFile]:
     """All files of one fixture folder, with paths relative to it."""
     return [
-        SourceFile(file.relative_to(path).as_posix(), file.read_bytes()) for file in sorted(path.rglob("*")) if file.is_file()
+        SourceFile(file.relative_to(path).as_posix(), file.read_bytes())
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
     ]

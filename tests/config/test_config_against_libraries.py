@@ -22,7 +22,9 @@ pytestmark = pytest.mark.slow
 
 
 def library(name: str):
-    return pytest.importorskip(name, reason=f"{name} is not installed; the module's docstring says how to run this")
+    return pytest.importorskip(
+        name, reason=f"{name} is not installed; the module's docstring says how to run this"
+    )
 
 
 # -- DeepSpeed ---------------------------------------------------------------------------------------
@@ -57,8 +59,14 @@ SIZES = list(itertools.product((16, 30, 32, 96, 100), (None, 2, 4, 5), (None, 1,
 @pytest.mark.parametrize(("total", "micro", "k"), SIZES)
 def test_deepspeed_batches(total, micro, k, monkeypatch):
     library("deepspeed")
-    config = {"train_batch_size": total, "train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": k}
-    config = {key: value for key, value in config.items() if value is not None} | {"zero_optimization": {"stage": 0}}
+    config = {
+        "train_batch_size": total,
+        "train_micro_batch_size_per_gpu": micro,
+        "gradient_accumulation_steps": k,
+    }
+    config = {key: value for key, value in config.items() if value is not None} | {
+        "zero_optimization": {"stage": 0}
+    }
     accepted = {ranks: deepspeed_accepts(config, ranks, monkeypatch) for ranks in range(1, 101)}
     alone = run(ds__json=json.dumps(config))
     assert bool(alone) == (not any(accepted.values())), "refuted exactly when no number of ranks is accepted"
@@ -136,11 +144,15 @@ def test_accelerate_refuses_values_beside_a_deepspeed_file(field, tmp_path, monk
     from accelerate import DeepSpeedPlugin
 
     file = tmp_path / "ds.json"
-    file.write_text('{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 2}}')
+    file.write_text(
+        '{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 2}}'
+    )
     fields = ["deepspeed_config_file", *([field] if field else [])]
     monkeypatch.setenv("ACCELERATE_CONFIG_DS_FIELDS", ",".join(fields))
     value = "4" if field == "gradient_accumulation_steps" else "1.0"
-    more = "deepspeed_config:\n  deepspeed_config_file: other.json\n" + (f"  {field}: {value}\n" if field else "")
+    more = "deepspeed_config:\n  deepspeed_config_file: other.json\n" + (
+        f"  {field}: {value}\n" if field else ""
+    )
     found = names(run(a__yaml=LAUNCHER.format(kind="DEEPSPEED", more=more)))
     if field:
         with pytest.raises(ValueError, match="ignored"):
@@ -157,7 +169,18 @@ def test_accelerate_exports_the_count_for_deepspeed_only(flags, exported):
     from accelerate.commands.launch import launch_command_parser
     from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 
-    words = ["--num_processes", "2", "--num_machines", "1", "--main_process_port", "29501", "--gradient_accumulation_steps", "8", *flags, "t.py"]
+    words = [
+        "--num_processes",
+        "2",
+        "--num_machines",
+        "1",
+        "--main_process_port",
+        "29501",
+        "--gradient_accumulation_steps",
+        "8",
+        *flags,
+        "t.py",
+    ]
     args = launch_command_parser().parse_args(words)
     args.mixed_precision, args.dynamo_backend = "no", "no"
     args.deepspeed_fields_from_accelerate_config = ""
@@ -190,7 +213,11 @@ def test_accelerate_refuses_two_counts():
     from accelerate.utils import GradientAccumulationPlugin
 
     with pytest.raises(ValueError, match="gradient_accumulation"):
-        Accelerator(cpu=True, gradient_accumulation_steps=8, gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=4))
+        Accelerator(
+            cpu=True,
+            gradient_accumulation_steps=8,
+            gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=4),
+        )
 
 
 # -- TrainingArguments -------------------------------------------------------------------------------
@@ -208,7 +235,9 @@ def test_the_trainer_refuses_what_differs(theirs, micro, own):
     config = {"train_micro_batch_size_per_gpu": micro, "zero_optimization": {"stage": 2}}
     if theirs is not None:
         config["gradient_accumulation_steps"] = theirs
-    arguments = TrainingArguments("o", use_cpu=True, report_to="none", per_device_train_batch_size=2, gradient_accumulation_steps=own)
+    arguments = TrainingArguments(
+        "o", use_cpu=True, report_to="none", per_device_train_batch_size=2, gradient_accumulation_steps=own
+    )
     real = HfTrainerDeepSpeedConfig(json.loads(json.dumps(config)))
     real.trainer_config_process(arguments)
     refused = sorted({line.split()[2].partition("=")[0] for line in real.mismatches})
@@ -217,7 +246,10 @@ def test_the_trainer_refuses_what_differs(theirs, micro, own):
         f"args = TrainingArguments('o', per_device_train_batch_size=2, gradient_accumulation_steps={own}, deepspeed='ds.json')\n"
     )
     found = run(ds__json=json.dumps(config), t__py=script)
-    rule = {"gradient_accumulation_steps": "config-accum-conflict", "train_micro_batch_size_per_gpu": "config-batch-mismatch"}
+    rule = {
+        "gradient_accumulation_steps": "config-accum-conflict",
+        "train_micro_batch_size_per_gpu": "config-batch-mismatch",
+    }
     assert sorted(names(found)) == sorted(rule[key] for key in refused)
 
 
@@ -239,7 +271,12 @@ def test_the_trainer_clips_once():
 def lightning_trainer(**keywords):
     import lightning as L
 
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
     return L.Trainer(accelerator="cpu", devices=1, max_epochs=1, limit_val_batches=0, **quiet, **keywords)
 
 
@@ -249,7 +286,9 @@ def test_lightning_refuses_two_owners_of_the_window(k, refused):
     from lightning.pytorch.callbacks import GradientAccumulationScheduler
     from lightning.pytorch.demos.boring_classes import BoringModel
 
-    trainer = lightning_trainer(accumulate_grad_batches=k, callbacks=[GradientAccumulationScheduler({0: 4})], limit_train_batches=2)
+    trainer = lightning_trainer(
+        accumulate_grad_batches=k, callbacks=[GradientAccumulationScheduler({0: 4})], limit_train_batches=2
+    )
     if refused:
         with pytest.raises(ValueError, match="accumulate_grad_batches"):
             trainer.fit(BoringModel())
@@ -300,7 +339,9 @@ def test_lightning_refuses_a_count_in_the_deepspeed_configuration():
     from lightning.pytorch.demos.boring_classes import BoringModel
     from lightning.pytorch.strategies import DeepSpeedStrategy
 
-    strategy = DeepSpeedStrategy(config={"gradient_accumulation_steps": 4, "train_micro_batch_size_per_gpu": 1})
+    strategy = DeepSpeedStrategy(
+        config={"gradient_accumulation_steps": 4, "train_micro_batch_size_per_gpu": 1}
+    )
     strategy._lightning_module = BoringModel()
     with pytest.raises(Exception, match="gradient_accumulation_steps"):
         strategy._format_batch_size_and_grad_accum_config()

@@ -60,7 +60,9 @@ def test_spans_cover_text_of_the_file():
 def test_windows_paths_come_back_as_they_were_given():
     from accumlint.config import SourceFile
 
-    files = [SourceFile("a\\b\\" + file.path, file.data) for file in folder(FIXTURES / "deepspeed-launch-ranks")]
+    files = [
+        SourceFile("a\\b\\" + file.path, file.data) for file in folder(FIXTURES / "deepspeed-launch-ranks")
+    ]
     found = audit(files)
     assert [finding.span.path for finding in found] == ["a\\b\\ds.json"]
     assert "a\\b\\run.sh" in {related.span.path for related in found[0].related}

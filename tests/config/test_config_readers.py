@@ -21,8 +21,18 @@ else:
     import tomli as tomllib
 
 keys = st.text("abcxyz_", min_size=1, max_size=6)
-scalars = st.one_of(st.integers(-(10**9), 10**9), st.booleans(), st.none(), st.text(max_size=8), st.floats(allow_nan=False, allow_infinity=False))
-values = st.recursive(scalars, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(keys, inner, max_size=3)), max_leaves=12)
+scalars = st.one_of(
+    st.integers(-(10**9), 10**9),
+    st.booleans(),
+    st.none(),
+    st.text(max_size=8),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(keys, inner, max_size=3)),
+    max_leaves=12,
+)
 
 
 def plain(node):
@@ -85,7 +95,28 @@ def test_yaml_gives_what_pyyaml_gives(value, flow):
         assert plain(document.roots[0]) == loaded
 
 
-@pytest.mark.parametrize("text", ["1", "0x1F", "1_000", "yes", "Off", "~", "null", "1.5", ".5", "-3", "010", "true", "1e3", "abc", "''", "'8'", '"8"'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1",
+        "0x1F",
+        "1_000",
+        "yes",
+        "Off",
+        "~",
+        "null",
+        "1.5",
+        ".5",
+        "-3",
+        "010",
+        "true",
+        "1e3",
+        "abc",
+        "''",
+        "'8'",
+        '"8"',
+    ],
+)
 def test_plain_scalars_are_typed_like_pyyaml(text):
     mine = read("x.yaml", f"k: {text}".encode()).roots[0].get("k").value
     theirs = yaml.safe_load(f"k: {text}")["k"]
@@ -105,15 +136,27 @@ def test_yaml_merge_keys_anchors_and_duplicates():
 
 
 def test_yaml_tags_are_never_constructed_and_documents_are_kept_apart():
-    document = read("x.yaml", b"--- !!python/object/apply:os.system [exit]\n---\na: !include other.yaml\n---\nb: !!int '3'\n")
+    document = read(
+        "x.yaml",
+        b"--- !!python/object/apply:os.system [exit]\n---\na: !include other.yaml\n---\nb: !!int '3'\n",
+    )
     assert len(document.roots) == 3
     assert document.roots[1].get("a").value == "other.yaml"
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.dictionaries(keys, st.one_of(st.integers(0, 99), st.booleans(), st.text("ab c#=[]", max_size=5)), min_size=1, max_size=5))
+@given(
+    st.dictionaries(
+        keys,
+        st.one_of(st.integers(0, 99), st.booleans(), st.text("ab c#=[]", max_size=5)),
+        min_size=1,
+        max_size=5,
+    )
+)
 def test_toml_places_point_to_the_text(value):
-    text = "# head\n[one.two]\n" + "\n".join(f"{key} = {json.dumps(item)}  # note" for key, item in value.items())
+    text = "# head\n[one.two]\n" + "\n".join(
+        f"{key} = {json.dumps(item)}  # note" for key, item in value.items()
+    )
     root = read("x.toml", text.encode()).roots[0]
     assert plain(root) == tomllib.loads(text)
     lines = text.split("\n")

@@ -10,7 +10,10 @@ from accumlint.config import SourceFile, audit
 from accumlint.config.names import RULES
 from accumlint.knowledge import KnowledgeError, parse_page, root
 
-PAGES = [parse_page(path.read_text(encoding="utf-8"), path) for path in sorted((root() / "C9-configuration").glob("*.md"))]
+PAGES = [
+    parse_page(path.read_text(encoding="utf-8"), path)
+    for path in sorted((root() / "C9-configuration").glob("*.md"))
+]
 EVERY_PAGE = [parse_page(path.read_text(encoding="utf-8"), path) for path in sorted(root().glob("C*/*.md"))]
 
 
@@ -27,7 +30,9 @@ CASES = [case for page in PAGES for case in runs(page)]
 @pytest.mark.parametrize(("page", "examples"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_marked_lines_and_nothing_else(page, examples):
     files = [SourceFile(example.file or "train.py", example.code.encode()) for example in examples]
-    wanted = sorted((example.file or "train.py", line, page.name) for example in examples for line in example.lines)
+    wanted = sorted(
+        (example.file or "train.py", line, page.name) for example in examples for line in example.lines
+    )
     assert sorted((f.span.path, f.span.line, f.name) for f in audit(files)) == wanted
 
 
@@ -47,7 +52,12 @@ def test_names_agree_with_the_pages():
 def test_pages_are_well_formed():
     for page in PAGES:
         assert page.path.name == f"{page.code}-{page.name}.md"
-        assert list(page.sections) == ["What it finds", "Why it changes training", "How to fix it", "When it stays silent"]
+        assert list(page.sections) == [
+            "What it finds",
+            "Why it changes training",
+            "How to fix it",
+            "When it stays silent",
+        ]
         assert page.summary.endswith(".") and len(page.summary) <= 260
 
 
@@ -55,7 +65,11 @@ HEAD = "---\ncode: ACC901\nname: n\nclause: C9\nseverity: error\nwitnesses: [sta
 
 
 def test_one_marked_file_is_enough_for_a_group():
-    page = parse_page(HEAD + "```yaml bad a group=g file=a.yaml\nk: 1\n```\n```json bad b group=g file=b.json\n{\"k\": 1} // <- here\n```\n", root())
+    page = parse_page(
+        HEAD
+        + '```yaml bad a group=g file=a.yaml\nk: 1\n```\n```json bad b group=g file=b.json\n{"k": 1} // <- here\n```\n',
+        root(),
+    )
     assert [(e.language, e.file, e.group, e.title, e.lines) for e in page.examples] == [
         ("yaml", "a.yaml", "g", "a", ()),
         ("json", "b.json", "g", "b", (1,)),

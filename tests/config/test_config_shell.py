@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from accumlint.config.sources.launch import read_launches
 from accumlint.config.sources.shell import Operator, Shell, Word, lex
 
-words = st.lists(st.sampled_from(["a", "--b=1", "'c d'", '"e f"', "g\\ h", "x'y'z", '"q;r"', "--k", "8", "p/q.py"]), min_size=1, max_size=6)
+words = st.lists(
+    st.sampled_from(["a", "--b=1", "'c d'", '"e f"', "g\\ h", "x'y'z", '"q;r"', "--k", "8", "p/q.py"]),
+    min_size=1,
+    max_size=6,
+)
 line = words.map(" ".join)
 
 
@@ -53,8 +57,14 @@ def expanded(text):
         ("echo ${B:-5} ${1:-6}", [("5", True), ("6", True)]),
         ("A=2 ; B=$((A * 8 / 4))\necho $B", [("4", True)]),
         ("A=$(nvidia-smi | wc -l)\necho $A", [("$(nvidia-smi | wc -l)", False)]),
-        ('O="--x 1 \\\n --y 2"\necho $O "$O"', [("--x", True), ("1", True), ("--y", True), ("2", True), ("--x 1  --y 2", True)]),
-        ('O=(--x 1 # note\n --y "2 3")\necho "${O[@]}"', [("--x", True), ("1", True), ("--y", True), ("2 3", True)]),
+        (
+            'O="--x 1 \\\n --y 2"\necho $O "$O"',
+            [("--x", True), ("1", True), ("--y", True), ("2", True), ("--x 1  --y 2", True)],
+        ),
+        (
+            'O=(--x 1 # note\n --y "2 3")\necho "${O[@]}"',
+            [("--x", True), ("1", True), ("--y", True), ("2 3", True)],
+        ),
         ('O="--x 1"\nO+=" --y 2"\necho $O', [("--x", True), ("1", True), ("--y", True), ("2", True)]),
         ("if t; then A=1; else A=2; fi\necho $A", [("$A", False)]),
         ("for A in 1 2; do\necho $A; done", [("$A", False)]),
@@ -102,7 +112,9 @@ def test_ranks_of_launch_lines(text, ranks):
 
 
 def test_flags_of_the_script_are_kept_apart_from_the_launchers():
-    found = launch("X=1 accelerate launch --num_processes 2 --mixed_precision bf16 t.py --num_processes 9 --flag --lr=1e-4 c.yaml k.v=3")
+    found = launch(
+        "X=1 accelerate launch --num_processes 2 --mixed_precision bf16 t.py --num_processes 9 --flag --lr=1e-4 c.yaml k.v=3"
+    )
     assert found.options["num_processes"].text == "2"
     assert found.args["num_processes"].text == "9"
     assert found.args["flag"].text == "true"
@@ -116,10 +128,18 @@ def test_flags_of_the_script_are_kept_apart_from_the_launchers():
 @pytest.mark.parametrize(
     ("path", "text", "place"),
     [
-        ("README.md", "# x\n\n```bash\n$ torchrun t.py --a 1\n```\n\n```python\ntorchrun = 1\n```\n", (4, 21)),
+        (
+            "README.md",
+            "# x\n\n```bash\n$ torchrun t.py --a 1\n```\n\n```python\ntorchrun = 1\n```\n",
+            (4, 21),
+        ),
         ("Makefile", "N ?= 4\nrun:\n\t@torchrun --nproc_per_node $(N) t.py --a $(N)\n", (1, 6)),
         (".github/workflows/t.yml", "jobs:\n  a:\n    steps:\n      - run: torchrun t.py --a 1\n", (4, 32)),
-        (".github/workflows/t.yml", "jobs:\n  a:\n    steps:\n      - run: |\n          cd x\n          torchrun t.py --a 1\n", (6, 29)),
+        (
+            ".github/workflows/t.yml",
+            "jobs:\n  a:\n    steps:\n      - run: |\n          cd x\n          torchrun t.py --a 1\n",
+            (6, 29),
+        ),
     ],
 )
 def test_launch_lines_in_other_files_keep_their_places(path, text, place):
@@ -131,5 +151,12 @@ def test_launch_lines_in_other_files_keep_their_places(path, text, place):
 
 
 def test_commands_that_train_nothing_are_no_launch_lines():
-    for text in ("accelerate config", "tune download x", "axolotl inference a.yml", "echo torch", "ls -la", "lightning"):
+    for text in (
+        "accelerate config",
+        "tune download x",
+        "axolotl inference a.yml",
+        "echo torch",
+        "ls -la",
+        "lightning",
+    ):
         assert [l for l in read_launches("a.sh", text)[0] if l.script or l.positionals] == []

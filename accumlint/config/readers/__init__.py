@@ -16,9 +16,15 @@ def read(path: str, data: bytes) -> Document:
     Never raises: what cannot be read gives a document without roots and with a ``problem``.
     """
     suffix = path.rpartition(".")[2].lower()
-    kind = {"yml": "yaml", "yaml": "yaml", "json": "json", "jsonc": "json", "json5": "json", "toml": "toml", "py": "python"}.get(
-        suffix, ""
-    )
+    kind = {
+        "yml": "yaml",
+        "yaml": "yaml",
+        "json": "json",
+        "jsonc": "json",
+        "json5": "json",
+        "toml": "toml",
+        "py": "python",
+    }.get(suffix, "")
     if not kind:
         return Document(path, "", (), problem=Problem(f"no reader for {suffix!r} files", 1, 1))
     if len(data) > MAX_BYTES:

@@ -23,7 +23,14 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_WORDS = {"true": True, "false": False, "null": None, "NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_WORDS = {
+    "true": True,
+    "false": False,
+    "null": None,
+    "NaN": float("nan"),
+    "Infinity": float("inf"),
+    "-Infinity": float("-inf"),
+}
 
 
 class _Unreadable(Exception):
@@ -81,7 +88,9 @@ def _parse(text, mark, lax) -> Node:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise _Unreadable(f"not valid JSON: unexpected {text[position]!r}", position, _kind(text, position))
+            raise _Unreadable(
+                f"not valid JSON: unexpected {text[position]!r}", position, _kind(text, position)
+            )
         begin, position = position, match.end()
         kind = match.lastgroup
         if kind == "space":
@@ -91,7 +100,9 @@ def _parse(text, mark, lax) -> Node:
             continue
         token = match.group()
         if result is not None:
-            raise _Unreadable("not valid JSON: text after the value", begin, "data" if token in ("{", "[") else "syntax")
+            raise _Unreadable(
+                "not valid JSON: text after the value", begin, "data" if token in ("{", "[") else "syntax"
+            )
         frame = stack[-1] if stack else None
         if kind == "mark" and token in "}]":
             if frame is None or frame[0] != (token == "}") or frame[4] in ("colon", "value"):

@@ -32,9 +32,8 @@ def mark_of(node: ast.AST, lines: list[str]) -> Mark:
             return len(lines[number - 1].encode("utf-8")[:offset].decode("utf-8", "ignore")) + 1
         return offset + 1
 
-    return Mark(
-        line, column(line, node.col_offset), end_line, column(end_line, node.end_col_offset or 0)  # type: ignore[attr-defined]
-    )
+    begin, end = node.col_offset, node.end_col_offset or 0  # type: ignore[attr-defined]
+    return Mark(line, column(line, begin), end_line, column(end_line, end))
 
 
 def parse(text: str) -> ast.Module | Problem:
@@ -73,7 +72,12 @@ def literal(node: ast.expr, known: dict[str, Node], lines: list[str], depth: int
             elif isinstance(key, ast.Constant) and isinstance(key.value, str):
                 entries.append(Entry(key.value, mark_of(key, lines), below))
         return Table(tuple(entries), mark, tuple(merged))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "dict"
+        and not node.args
+    ):
         entries, merged = [], []
         for keyword in node.keywords:
             below = literal(keyword.value, known, lines, depth + 1)
@@ -87,7 +91,10 @@ def literal(node: ast.expr, known: dict[str, Node], lines: list[str], depth: int
         if isinstance(below, Scalar) and isinstance(below.value, (int, float)):
             return Scalar(-below.value, f"-{below.text}", mark)
     if isinstance(node, ast.BinOp):
-        left, right = literal(node.left, known, lines, depth + 1), literal(node.right, known, lines, depth + 1)
+        left, right = (
+            literal(node.left, known, lines, depth + 1),
+            literal(node.right, known, lines, depth + 1),
+        )
         if isinstance(left, Scalar) and isinstance(right, Scalar):
             result = compute(node.op, left.value, right.value)
             if result is not None:

@@ -108,7 +108,9 @@ def read_toml(path: str, text: str) -> Document:
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         place = _ERROR_PLACE.search(str(error))
         line, column = (int(place.group(1)), int(place.group(2))) if place else (1, 1)
-        return Document(path, "toml", (), text, Problem(f"not valid TOML: {str(error).split(' (at ')[0]}", line, column))
+        return Document(
+            path, "toml", (), text, Problem(f"not valid TOML: {str(error).split(' (at ')[0]}", line, column)
+        )
     marks = positions(text)
     top = Mark(1, 1, 1, 1)
     return Document(path, "toml", (_build(data, (), marks, top, 0),), text)

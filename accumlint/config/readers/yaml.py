@@ -121,7 +121,9 @@ def read_yaml(path: str, text: str) -> Document:
                 count += 1
                 if len(stack) >= MAX_DEPTH:
                     mark = _mark(event)
-                    problem = Problem(f"nested deeper than {MAX_DEPTH} levels", mark.line, mark.column, "too-large")
+                    problem = Problem(
+                        f"nested deeper than {MAX_DEPTH} levels", mark.line, mark.column, "too-large"
+                    )
                     break
                 stack.append(_Open(event, isinstance(event, yaml.MappingStartEvent)))
             elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
@@ -149,7 +151,9 @@ def read_yaml(path: str, text: str) -> Document:
         line, column = (where.line + 1, where.column + 1) if where else (1, 1)
         problem = Problem(f"not valid YAML: {error.problem or error.context}", line, column)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        problem = Problem(f"not valid YAML: {str(error).splitlines()[0] if str(error) else type(error).__name__}", 1, 1)
+        problem = Problem(
+            f"not valid YAML: {str(error).splitlines()[0] if str(error) else type(error).__name__}", 1, 1
+        )
     if problem is not None and _TEMPLATE.search(text):
         # Jinja, Helm, ERB: not YAML until rendered, so not an error of the author's
         problem = Problem("a template, not read", problem.line, problem.column, "template")

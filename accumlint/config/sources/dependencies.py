@@ -20,7 +20,9 @@ from accumlint.config.readers import read
 from accumlint.config.sources.shell import Shell
 from accumlint.config.tree import Entry, Listing, Mark, Scalar, Table
 
-_REQUIREMENTS = re.compile(r"(^|[-_.])(requirements|constraints)([-_.].*)?\.(txt|in)$|^requirements.*\.(txt|in)$", re.IGNORECASE)
+_REQUIREMENTS = re.compile(
+    r"(^|[-_.])(requirements|constraints)([-_.].*)?\.(txt|in)$|^requirements.*\.(txt|in)$", re.IGNORECASE
+)
 _CONDA = re.compile(r"^(.*[-_.])?(environment|conda|env)([-_.].*)?\.ya?ml$", re.IGNORECASE)
 
 
@@ -137,7 +139,9 @@ def _lock(path: str, text: str, wanted: frozenset[str]) -> Iterator[Pin]:
 
 def _strings(entry: Entry) -> Iterator[Scalar]:
     if isinstance(entry.node, Listing):
-        yield from (item for item in entry.node.items if isinstance(item, Scalar) and isinstance(item.value, str))
+        yield from (
+            item for item in entry.node.items if isinstance(item, Scalar) and isinstance(item.value, str)
+        )
 
 
 def _pyproject(path: str, data: bytes, wanted: frozenset[str]) -> Iterator[Pin]:
@@ -211,7 +215,9 @@ def _conda(path: str, data: bytes, wanted: frozenset[str]) -> Iterator[Pin]:
                 match = re.fullmatch(r"([\w.-]+)\s*=\s*(\d[\w.]*)(=[\w.*]+)?", text)
                 if match:
                     # conda's single "=" is a prefix match
-                    text = f"{match.group(1)}=={match.group(2)}" + ("" if match.group(2).count(".") >= 2 else ".*")
+                    text = f"{match.group(1)}=={match.group(2)}" + (
+                        "" if match.group(2).count(".") >= 2 else ".*"
+                    )
                 pin = _pin(text, path, item.mark, wanted)
                 if pin:
                     yield pin
@@ -228,7 +234,9 @@ def _dockerfile(path: str, text: str, wanted: frozenset[str]) -> Iterator[Pin]:
     shown = re.sub(r"(?im)^(\s*)(?:ARG|ENV)\s+(?=[A-Za-z_]\w*=)", lambda m: " " * len(m.group()), shown)
     for command in Shell(shown).commands():
         words = [arg.text for arg in command.args]
-        if "install" not in words or not any(posixpath.basename(w).startswith("pip") or w in ("pip", "uv") for w in words[:4]):
+        if "install" not in words or not any(
+            posixpath.basename(w).startswith("pip") or w in ("pip", "uv") for w in words[:4]
+        ):
             continue
         for arg in command.args[words.index("install") + 1 :]:
             pin = _pin(arg.text, path, arg.mark, wanted) if arg.known else None

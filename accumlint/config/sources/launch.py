@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from accumlint.config.dialects import whole
-from accumlint.config.sources.shell import Arg, Command, Shell
+from accumlint.config.sources.shell import Arg, Command, Shell, Variable, Word
 from accumlint.config.tree import Entry, Mark, Scalar, Table
 
 SHELL_SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".sub", ".zsh")
 _SHELL_FENCES = {"bash", "sh", "shell", "zsh", "console", "shell-session", "shellscript", "{bash}", "cli"}
 _FENCE = re.compile(r"^\s{0,12}(`{3,}|~{3,})\s*(\{?[\w+-]*\}?)")
 # launcher -> options that take no value, because a script or sub-command may follow them
-LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "composer", "axolotl", "tune", "lightning", "llamafactory-cli", "litgpt", "python")
+LAUNCHERS = (
+    "torchrun",
+    "accelerate",
+    "deepspeed",
+    "composer",
+    "axolotl",
+    "tune",
+    "lightning",
+    "llamafactory-cli",
+    "litgpt",
+    "python",
+)
 _MODULES = {
     "torch.distributed.run": "torchrun",
     "torch.distributed.launch": "torchrun",
@@ -29,9 +40,30 @@ _MODULES = {
     "composer.cli.launcher": "composer",
 }
 _BARE = {
-    "accelerate": {"multi_gpu", "use_deepspeed", "use_fsdp", "cpu", "tpu", "quiet", "debug", "same_network", "multi-gpu", "m", "use_megatron_lm", "no_python"},
+    "accelerate": {
+        "multi_gpu",
+        "use_deepspeed",
+        "use_fsdp",
+        "cpu",
+        "tpu",
+        "quiet",
+        "debug",
+        "same_network",
+        "multi-gpu",
+        "m",
+        "use_megatron_lm",
+        "no_python",
+    },
     "torchrun": {"standalone", "no_python", "no-python", "run_path", "use_env"},
-    "deepspeed": {"no_python", "no_local_rank", "force_multi", "bind_cores_to_rank", "enable_each_rank_log", "no_ssh", "module"},
+    "deepspeed": {
+        "no_python",
+        "no_local_rank",
+        "force_multi",
+        "bind_cores_to_rank",
+        "enable_each_rank_log",
+        "no_ssh",
+        "module",
+    },
 }
 
 
@@ -87,7 +119,11 @@ class Launch:
             arg = self._option("num_processes")
             return (whole(arg.text), arg.mark) if arg is not None and arg.known else (None, self.mark)
         if self.launcher == "deepspeed":
-            gpus, nodes, include = self._option("num_gpus"), self._option("num_nodes"), self._option("include")
+            gpus, nodes, include = (
+                self._option("num_gpus"),
+                self._option("num_nodes"),
+                self._option("include"),
+            )
             if include is not None and include.known:
                 total = 0
                 for host in include.text.split("@"):
@@ -101,6 +137,9 @@ class Launch:
             count = whole(gpus.text)
             factor = 1 if nodes is None else whole(nodes.text) if nodes.known else None
             return (count * factor, gpus.mark) if count and factor and count > 0 else (None, self.mark)
+        if self.launcher == "srun":
+            arg = self.options["ntasks"]
+            return whole(arg.text), arg.mark
         if self.launcher == "composer":
             arg = self._option("world_size") or self._option("n") or self._option("nproc")
             return (whole(arg.text), arg.mark) if arg is not None and arg.known else (None, self.mark)
@@ -142,7 +181,13 @@ def _from_markdown(text: str) -> str:
         if match and not fence:
             fence, takes = match.group(1), match.group(2).lower() in _SHELL_FENCES
             lines.append("")
-        elif match and fence and line.strip().startswith(fence[:3]) and len(match.group(1)) >= len(fence) and not match.group(2):
+        elif (
+            match
+            and fence
+            and line.strip().startswith(fence[:3])
+            and len(match.group(1)) >= len(fence)
+            and not match.group(2)
+        ):
             fence = ""
             lines.append("")
         else:
@@ -191,12 +236,67 @@ def normal(name: str) -> str:
 def read_launches(path: str, text: str) -> tuple[list[Launch], Shell]:
     """The launch lines of one file, and the shell that read them (for its variables)."""
     shell = Shell(shell_text(path, text))
+    tasks = _slurm(shell)
     launches = []
     for command in shell.commands():
         launch = as_launch(path, command)
+        if launch is not None and tasks is not None and launch.launcher == "python" and _under_srun(command):
+            launch = replace(launch, launcher="srun", options={**launch.options, "ntasks": tasks})
         if launch is not None:
             launches.append(launch)
     return launches, shell
+
+
+_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(--?[\w-]+)(?:[= \t]+)(\S+)", re.MULTILINE)
+_SLURM_NAMES = {
+    "--nodes": "nodes",
+    "-N": "nodes",
+    "--ntasks-per-node": "tasks",
+    "--ntasks": "all",
+    "-n": "all",
+    "--gpus-per-node": "gpus",
+    "--gres": "gpus",
+}
+
+
+def _slurm(shell: Shell) -> Arg | None:
+    """Sets the variables that Slurm derives from ``#SBATCH`` lines; returns the number of tasks where they fix it."""
+    found: dict[str, Word] = {}
+    for match in _DIRECTIVE.finditer(shell.text):
+        name = _SLURM_NAMES.get(match.group(1))
+        number = re.search(r"\d+$", match.group(2))
+        if name and number:
+            begin = match.start(2) + number.start()
+            found[name] = Word(number.group(), begin, begin + len(number.group()))
+    for name, variables in (
+        ("nodes", ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")),
+        ("tasks", ("SLURM_NTASKS_PER_NODE",)),
+        ("gpus", ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")),
+    ):
+        for variable in variables if name in found else ():
+            shell.variables[variable] = Variable((found[name],))
+    if "all" in found:
+        word, count = found["all"], int(found["all"].raw)
+    elif "tasks" in found:
+        word, count = (
+            found["tasks"],
+            int(found["tasks"].raw) * int(found["nodes"].raw if "nodes" in found else 1),
+        )
+    else:
+        return None
+    return Arg(str(count), shell.mark(word.begin, word.end))
+
+
+def _under_srun(command: Command) -> bool:
+    """Started by srun once per task: srun itself states no other number."""
+    words = [arg.text for arg in command.args]
+    if "srun" not in words:
+        return False
+    before = words[words.index("srun") + 1 :]
+    stop = next(
+        (i for i, word in enumerate(before) if re.fullmatch(r".*python3?(\.\d+)?", word)), len(before)
+    )
+    return not any(re.match(r"(-n|-N|--ntasks|--nodes)", word) for word in before[:stop])
 
 
 def as_launch(path: str, command: Command) -> Launch | None:
@@ -221,7 +321,15 @@ def as_launch(path: str, command: Command) -> Launch | None:
                 launcher, rest = _MODULES[module], rest[2:]
             else:
                 rest = rest[2:]
-                return _finish(path, "python", {}, Arg(module.replace(".", "/") + ".py", args[position].mark), rest, command, args[position].mark)
+                return _finish(
+                    path,
+                    "python",
+                    {},
+                    Arg(module.replace(".", "/") + ".py", args[position].mark),
+                    rest,
+                    command,
+                    args[position].mark,
+                )
     if launcher == "accelerate":
         if not rest or rest[0].text != "launch":
             return None
@@ -245,7 +353,12 @@ def as_launch(path: str, command: Command) -> Launch | None:
                 name = normal(key)
                 if equals:
                     options[name] = Arg(inline, rest[index].mark, rest[index].known)
-                elif name in bare or index + 1 >= len(rest) or rest[index + 1].text.startswith("-") or name in ("m", "module"):
+                elif (
+                    name in bare
+                    or index + 1 >= len(rest)
+                    or rest[index + 1].text.startswith("-")
+                    or name in ("m", "module")
+                ):
                     options[name] = Arg("true", rest[index].mark)
                 else:
                     index += 1
@@ -261,7 +374,13 @@ def as_launch(path: str, command: Command) -> Launch | None:
 
 
 def _finish(
-    path: str, launcher: str, options: dict[str, Arg], script: Arg | None, rest: list[Arg], command: Command, mark: Mark
+    path: str,
+    launcher: str,
+    options: dict[str, Arg],
+    script: Arg | None,
+    rest: list[Arg],
+    command: Command,
+    mark: Mark,
 ) -> Launch:
     flags: dict[str, Arg] = {}
     positionals: list[Arg] = []

@@ -74,9 +74,12 @@ class Script:
     assigned: dict[str, list[ast.expr]] = field(default_factory=dict)
     environ: dict[str, Value] = field(default_factory=dict)
     strings: list[tuple[str, Mark]] = field(default_factory=list)
-    reads: dict[str, list[ast.AST]] = field(default_factory=dict)  # attribute or name loads, by last component
+    reads: dict[str, list[ast.AST]] = field(
+        default_factory=dict
+    )  # attribute or name loads, by last component
     stores: set[str] = field(default_factory=set)  # attribute and key stores
     parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    nodes: list[ast.AST] = field(default_factory=list)  # all of them, breadth first
 
     def mark(self, node: ast.AST) -> Mark:
         return mark_of(node, self.lines)
@@ -89,7 +92,7 @@ class Script:
 
     def value(self, node: ast.expr | None, depth: int = 0) -> Value | None:
         """What an expression is, if the file alone decides it."""
-        if node is None or depth > 8:
+        if node is None or depth > 8 or not hasattr(node, "lineno"):
             return None
         mark = self.mark(node)
         if isinstance(node, ast.Constant):
@@ -98,7 +101,11 @@ class Script:
             known = self.assigned.get(node.id, [])
             if len(known) == 1 and node.id not in self.parameters:
                 below = self.value(known[0], depth + 1)
-                return Value(below.value, below.mark, below.name or node.id, below.overridable) if below else None
+                return (
+                    Value(below.value, below.mark, below.name or node.id, below.overridable)
+                    if below
+                    else None
+                )
             return None
         if isinstance(node, ast.Attribute):
             known_value = self.arguments.get(node.attr) or self.fields.get(node.attr)
@@ -174,7 +181,9 @@ class Script:
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 inner = self.dict_table(item, depth + 1) if isinstance(item, ast.Dict) else None
                 value = self.value(item)
-                below: Node = inner or Scalar(value.value if value else OPAQUE, str(value.value) if value else "", self.mark(item))
+                below: Node = inner or Scalar(
+                    value.value if value else OPAQUE, str(value.value) if value else "", self.mark(item)
+                )
                 entries.append(Entry(key.value, self.mark(key), below))
             elif key is None:
                 entries.append(Entry("**", self.mark(item), Scalar(OPAQUE, "", self.mark(item))))
@@ -195,19 +204,25 @@ def read_script(path: str, text: str) -> Script | Problem:
 
 
 def _collect(script: Script) -> None:
-    nodes = list(ast.walk(script.tree))
-    for node in nodes:
+    nodes = script.nodes
+    nodes.append(script.tree)
+    for node in nodes:  # grows while it is walked
         for child in ast.iter_child_nodes(node):
             script.parents[child] = node
+            nodes.append(child)
         if isinstance(node, ast.Import):
             for alias in node.names:
-                script.imports[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else alias.name.partition(".")[0]
+                script.imports[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
                 script.imports[alias.asname or alias.name] = f"{node.module}.{alias.name}"
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             arguments = node.args
-            script._parameters.update(a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
+            script._parameters.update(
+                a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+            )
     for node in nodes:
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -237,7 +252,9 @@ def _collect(script: Script) -> None:
 
 def _store(script: Script, target: ast.expr, value: ast.expr | None) -> None:
     if isinstance(target, ast.Name):
-        script.assigned.setdefault(target.id, []).append(value if value is not None else ast.Call(ast.Name("?", ast.Load()), [], []))
+        script.assigned.setdefault(target.id, []).append(
+            value if value is not None else ast.Call(ast.Name("?", ast.Load()), [], [])
+        )
     elif isinstance(target, ast.Attribute):
         script.stores.add(target.attr)
     elif isinstance(target, ast.Subscript):
@@ -248,7 +265,9 @@ def _store(script: Script, target: ast.expr, value: ast.expr | None) -> None:
             if base == "os.environ" and value is not None:
                 known = script.value(value)
                 if known is not None:
-                    script.environ[key] = Value(known.value, script.mark(value), known.name, known.overridable)
+                    script.environ[key] = Value(
+                        known.value, script.mark(value), known.name, known.overridable
+                    )
     elif isinstance(target, (ast.Tuple, ast.List)):
         for item in target.elts:
             _store(script, item, None)
@@ -257,7 +276,11 @@ def _store(script: Script, target: ast.expr, value: ast.expr | None) -> None:
 def _fields(script: Script, node: ast.ClassDef) -> None:
     """Defaults of dataclass fields and of plain class attributes."""
     for statement in node.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value is not None:
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and statement.value is not None
+        ):
             value = statement.value
             if isinstance(value, ast.Call):
                 default = next((k.value for k in value.keywords if k.arg == "default"), None)
@@ -290,7 +313,10 @@ def _call(script: Script, node: ast.Call) -> None:
         names: list[str] = []
         for target in parent.targets:
             elements = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-            names += [e.id if isinstance(e, ast.Name) else e.attr if isinstance(e, ast.Attribute) else "" for e in elements]
+            names += [
+                e.id if isinstance(e, ast.Name) else e.attr if isinstance(e, ast.Attribute) else ""
+                for e in elements
+            ]
         targets = tuple(names)
     if len(script.calls) < MANY_CALLS:
         script.calls.append(Call(name, node, keywords, splat, script.mark(node), targets))
@@ -302,7 +328,11 @@ def _argument(script: Script, node: ast.Call, keywords: dict[str, ast.expr]) -> 
         return
     longest = next((f for f in flags if f.startswith("--")), flags[0])
     dest = keywords.get("dest")
-    name = dest.value if isinstance(dest, ast.Constant) and isinstance(dest.value, str) else longest.lstrip("-").replace("-", "_")
+    name = (
+        dest.value
+        if isinstance(dest, ast.Constant) and isinstance(dest.value, str)
+        else longest.lstrip("-").replace("-", "_")
+    )
     default = keywords.get("default")
     value = script.value(default) if default is not None else None
     place = default if default is not None else node
@@ -316,10 +346,17 @@ def accumulation_settings(script: Script) -> dict[str, Value]:
         if names_accumulation(name):
             found[name] = value
     for name, expressions in script.assigned.items():
-        if names_accumulation(name) and len(expressions) == 1 and name not in found and name not in script.parameters:
+        if (
+            names_accumulation(name)
+            and len(expressions) == 1
+            and name not in found
+            and name not in script.parameters
+        ):
             constant = script.value(expressions[0])
             if constant is not None and constant.number is not None:
-                found[name] = Value(constant.value, constant.mark, constant.name or name, constant.overridable)
+                found[name] = Value(
+                    constant.value, constant.mark, constant.name or name, constant.overridable
+                )
     return found
 
 

@@ -209,7 +209,21 @@ class Shell:
             yield from self._simple(words)
 
     def _simple(self, words: list[Word]) -> Iterator[Command]:
-        while words and words[0].raw in ("if", "then", "else", "elif", "do", "while", "until", "{", "!", "time", "fi", "done", "}"):
+        while words and words[0].raw in (
+            "if",
+            "then",
+            "else",
+            "elif",
+            "do",
+            "while",
+            "until",
+            "{",
+            "!",
+            "time",
+            "fi",
+            "done",
+            "}",
+        ):
             words = words[1:]
         if not words:
             return
@@ -257,14 +271,18 @@ class Shell:
             words, array = (value,), False
         previous = self.variables.get(name)
         if appends and previous is not None:
-            self.variables[name] = Variable(previous.words + words, previous.fixed, previous.exported or exported, previous.array)
+            self.variables[name] = Variable(
+                previous.words + words, previous.fixed, previous.exported or exported, previous.array
+            )
             return
         refers_to_itself = re.search(rf"\$\{{?{name}\b", value.raw) is not None
         same = previous is None or [w.raw for w in previous.words] == [w.raw for w in words]
         if refers_to_itself and previous is not None:
             self.variables[name] = Variable((), False, exported)
             return
-        self.variables[name] = Variable(words, same, exported or (previous is not None and previous.exported), array)
+        self.variables[name] = Variable(
+            words, same, exported or (previous is not None and previous.exported), array
+        )
 
     # -- expansion --------------------------------------------------------------------------------
 
@@ -299,7 +317,13 @@ class Shell:
     def value(self, name: str, depth: int = 0, within: tuple[str, ...] = ()) -> tuple[str, bool]:
         """The text of a variable, and whether it is known."""
         variable = self.variables.get(name)
-        if variable is None or not variable.fixed or not variable.words or name in within or depth > MAX_EXPANSIONS:
+        if (
+            variable is None
+            or not variable.fixed
+            or not variable.words
+            or name in within
+            or depth > MAX_EXPANSIONS
+        ):
             return "", False
         pieces = [self._text(w.raw, w.begin, depth + 1, (*within, name)) for w in variable.words]
         return " ".join(text for text, _ in pieces), all(known for _, known in pieces)
