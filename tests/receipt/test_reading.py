@@ -60,9 +60,9 @@ def test_hostile_texts_cost_linear_time():
         times = []
         for size in (200_000, 1_600_000):
             data = shape * (size // len(shape))
-            started = time.perf_counter()
+            started = time.process_time()
             json_depth_exceeds(data, 16)
-            times.append(time.perf_counter() - started)
+            times.append(time.process_time() - started)
         assert times[1] < 40 * times[0] + 0.05, shape  # 8 times the bytes
 
 
@@ -110,10 +110,10 @@ def test_numbers_mean_their_text(text, value):
 
 def test_numbers_beyond_the_caps_are_refused_cheaply():
     for text in ("1" * 65, "1." + "1" * 64, "1e401", "1e-401", "9" * 3_000_000, "0." + "9" * 3_000_000):
-        started = time.perf_counter()
+        started = time.process_time()
         (number,) = read(f"[{text}]".encode())
         assert refusal(number) in ("number-unsafe", "number-nonfinite")
-        assert time.perf_counter() - started < 1
+        assert time.process_time() - started < 1
 
 
 def test_canonical_forms():
@@ -180,9 +180,9 @@ def test_yaml_is_plain(data, expected):
 def test_a_yaml_bomb_is_refused_at_its_first_anchor():
     levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     levels += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
-    started = time.perf_counter()
+    started = time.process_time()
     assert code("\n".join(levels).encode(), "yaml") == "yaml-alias"
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_yaml_scalars_are_those_of_json():

@@ -35,9 +35,9 @@ def test_building_grows_linearly():
         text = json.dumps(make(ranks, 1_000, 8)).encode()
         best = 9e9
         for _ in range(2):
-            started = time.perf_counter()
+            started = time.process_time()
             receipt.build(receipt.read(text))
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.process_time() - started)
         seconds.append(best)
     assert seconds[1] < 16 * seconds[0] * 2, seconds
 
@@ -48,9 +48,9 @@ def test_one_window_of_ever_different_counts_grows_linearly(sizes):
     seconds = []
     for size in sizes:
         tree = make(1, size, size, True)
-        started = time.perf_counter()
+        started = time.process_time()
         receipt.build(tree)
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.process_time() - started)
     assert seconds[1] < 16 * seconds[0] * 4 + 0.05, seconds
 
 
@@ -80,10 +80,10 @@ def test_hostile_documents_cost_their_size_and_no_more(manifest):
         "yaml": b"a: [" + b"1," * 300_000 + b"]",
     }
     for name, data in documents.items():
-        started = time.perf_counter()
+        started = time.process_time()
         with pytest.raises(receipt.Rejected):
             receipt.build(receipt.read(data))
-        assert time.perf_counter() - started < 10, name
+        assert time.process_time() - started < 10, name
 
 
 def test_clocks_that_are_all_wrong_are_counted_not_collected(manifest):
@@ -103,3 +103,23 @@ def test_clocks_that_are_all_wrong_are_counted_not_collected(manifest):
     made = receipt.build(tree)
     clocks = made.result["clocks"]
     assert (len(clocks["deviations"]), clocks["deviations_counted"]) == (20, 9 * count)
+
+
+def test_mutated_receipts_never_hold_and_never_break_the_verifier(receipts):
+    import random
+
+    mutations = load("receipt_mutations")
+    rng = random.Random(9)
+    sources = [path.read_bytes() for path in sorted(receipts.glob("*.receipt.json"))]
+    statuses = set()
+    for turn in range(3_000):
+        source = rng.choice(sources)
+        if turn % 2:
+            data = mutations.mutate_text(rng, source)
+        else:
+            tree = mutations.mutate_tree(rng, json.loads(source))
+            data = json.dumps(tree, sort_keys=True, separators=(",", ":")).encode("utf-8") + b"\n"
+        outcome = receipt.verify_bytes(data)
+        assert outcome.status in (1, 2) or data == source, turn
+        statuses.add(outcome.status)
+    assert {1, 2} <= statuses
