@@ -31,14 +31,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     build = commands.add_parser("build", help="a receipt from a manifest (JSON or YAML)")
     build.add_argument("manifest", help="the manifest, - for standard input")
-    build.add_argument("-o", "--output", help=f"file to write, by custom NAME{SUFFIX} (default: standard output)")
-    build.add_argument("--script", action="append", default=[], help="bind this script: verify notices changes")
+    build.add_argument(
+        "-o", "--output", help=f"file to write, by custom NAME{SUFFIX} (default: standard output)"
+    )
+    build.add_argument(
+        "--script", action="append", default=[], help="bind this script: verify notices changes"
+    )
     build.add_argument("--config", action="append", default=[], help="bind this configuration")
     build.add_argument("--root", default=".", help="folder that bound paths are relative to (default: .)")
     build.add_argument("--continue-from", metavar="RECEIPT", help="receipt whose carried tail is continued")
     build.add_argument("--archive", metavar="DIR", help="archive of refusals (default: .accumlint/rejects)")
     build.add_argument("--no-archive", action="store_true", help="don't keep a record of a refusal")
-    build.add_argument("--bare", action="store_true", help="leave out time and host facts: same bytes every day")
+    build.add_argument(
+        "--bare", action="store_true", help="leave out time and host facts: same bytes every day"
+    )
 
     verify = commands.add_parser(
         "verify", help="derive everything again (0 holds, 1 refuted, 2 unreadable, 3 unverifiable)"
@@ -46,11 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verify.add_argument("receipts", nargs="*", help="receipts; a chain finds its links among them")
     verify.add_argument("--tree", action="store_true", help=f"every *{SUFFIX} below the root")
     verify.add_argument("--root", default=".", help="folder in which bound files are looked for (default: .)")
-    verify.add_argument("--continue-from", action="append", default=[], metavar="RECEIPT", help="earlier segment")
-    verify.add_argument("--require-pass", action="store_true", help="refute receipts whose verdict is not PASS")
+    verify.add_argument(
+        "--continue-from", action="append", default=[], metavar="RECEIPT", help="earlier segment"
+    )
+    verify.add_argument(
+        "--require-pass", action="store_true", help="refute receipts whose verdict is not PASS"
+    )
     verify.add_argument("--format", choices=("text", "json"), default="text")
 
-    diff = commands.add_parser("diff", help="what kind of thing changed between two receipts (0 nothing, 1 something)")
+    diff = commands.add_parser(
+        "diff", help="what kind of thing changed between two receipts (0 nothing, 1 something)"
+    )
     diff.add_argument("first")
     diff.add_argument("second")
     diff.add_argument("--ignore", action="append", default=[], metavar="KIND", help="a kind that may differ")
@@ -179,7 +191,15 @@ def _verify(arguments: argparse.Namespace) -> int:
     from accumlint.receipt.binding import project_files
     from accumlint.receipt.limits import MAX_RECEIPT_BYTES
     from accumlint.receipt.manifest import CARRIED
-    from accumlint.receipt.verifying import HOLDS, REFUTED, UNREADABLE, UNVERIFIABLE, Outcome, verify, verify_bytes
+    from accumlint.receipt.verifying import (
+        HOLDS,
+        REFUTED,
+        UNREADABLE,
+        UNVERIFIABLE,
+        Outcome,
+        verify,
+        verify_bytes,
+    )
 
     root = Path(arguments.root)
     if not root.is_dir():
@@ -219,7 +239,9 @@ def _verify(arguments: argparse.Namespace) -> int:
         statuses.append(status)
         reports.append(_report(path, status, reasons, verdict, outcome))
     if arguments.format == "json":
-        print(json.dumps({"schema": "accumlint/verification/v1", "receipts": reports}, indent=2, sort_keys=True))
+        print(
+            json.dumps({"schema": "accumlint/verification/v1", "receipts": reports}, indent=2, sort_keys=True)
+        )
     else:
         for report in reports:
             said = f", verdict {report['verdict']}" if report["outcome"] == "holds" else ""
@@ -230,7 +252,9 @@ def _verify(arguments: argparse.Namespace) -> int:
     return next((s for s in (REFUTED, UNREADABLE, UNVERIFIABLE) if s in statuses), HOLDS)
 
 
-def _report(path: str, status: int, reasons: list[str], verdict: str | None, outcome: Outcome) -> dict[str, Any]:
+def _report(
+    path: str, status: int, reasons: list[str], verdict: str | None, outcome: Outcome
+) -> dict[str, Any]:
     from accumlint.receipt.verifying import WORDS
 
     return {
@@ -239,7 +263,9 @@ def _report(path: str, status: int, reasons: list[str], verdict: str | None, out
         "status": status,
         "reasons": reasons,
         "verdict": verdict if status == 0 else None,
-        "receipt_sha256": outcome.receipt.hashes["receipt_sha256"] if outcome.receipt and status == 0 else None,
+        "receipt_sha256": outcome.receipt.hashes["receipt_sha256"]
+        if outcome.receipt and status == 0
+        else None,
         "bound_files": [{"role": f.role, "state": f.state, "path": f.path} for f in outcome.files],
     }
 

@@ -49,7 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
         return NOTHING
     if arguments.action == "list":
         for name, record in found:
-            codes = ", ".join(f"{code} ({n})" if n > 1 else code for code, n in sorted(record["counts"].items()))
+            codes = ", ".join(
+                f"{code} ({n})" if n > 1 else code for code, n in sorted(record["counts"].items())
+            )
             kept = "replayable" if record["document"] is not None else "reasons only"
             print(f"{name}  {kept}  {codes}")
     elif arguments.action == "show":

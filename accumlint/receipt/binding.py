@@ -86,7 +86,9 @@ def _walk(root: Path) -> list[str]:
     return sorted(found)
 
 
-def states(bound: Iterable[dict[str, str]], root: Path, files: Iterable[str] | None = None) -> list[FileState]:
+def states(
+    bound: Iterable[dict[str, str]], root: Path, files: Iterable[str] | None = None
+) -> list[FileState]:
     """What became of each bound file below ``root`` (``files``: its listing, when it is at hand already)."""
     entries = list(bound)
     if not entries:

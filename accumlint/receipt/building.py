@@ -137,5 +137,3 @@ def previous_segment(receipt: Receipt) -> Previous:
         pending = {"window": last.index, "ranks": ranks}
     settings = {key: document[key] for key in SETTINGS}
     return Previous(receipt.hashes["receipt_sha256"], settings, pending, totals)
-
-

@@ -83,7 +83,9 @@ def _rows(first: Receipt, second: Receipt) -> list[Change]:
         for names, kind in ((_COUNTS, "counts"), (_CLOCKS, "clocks")):
             for name in names:
                 if one.get(name) != two.get(name):
-                    found.append(Change(kind, f"ranks[{rank}].{name}", _how_many(one.get(name), two.get(name))))
+                    found.append(
+                        Change(kind, f"ranks[{rank}].{name}", _how_many(one.get(name), two.get(name)))
+                    )
     return found
 
 
@@ -152,7 +154,9 @@ def _weights_change(a: Any, b: Any, rank: int) -> tuple[str, str]:
         return "numbers-beyond", "recorded in one of them only"
     allowed = to_fraction(a.document["tolerances"]["weight"])
     far = sum(
-        abs(to_fraction(y) - to_fraction(x)) > allowed * abs(to_fraction(x)) for x, y in zip(one, two) if x != y
+        abs(to_fraction(y) - to_fraction(x)) > allowed * abs(to_fraction(x))
+        for x, y in zip(one, two)
+        if x != y
     )
     return (
         "numbers-beyond" if far else "numbers-within",

@@ -21,7 +21,9 @@ def in_toto(receipt: Receipt) -> bytes:
     verdicts; policy should admit PASS and deny everything else.
     """
     document = receipt.manifest.document
-    subjects = [{"name": "accumulation-receipt", "digest": {"sha256": hashlib.sha256(receipt.data).hexdigest()}}]
+    subjects = [
+        {"name": "accumulation-receipt", "digest": {"sha256": hashlib.sha256(receipt.data).hexdigest()}}
+    ]
     for number, file in enumerate(document.get("bound_files", []), 1):
         subjects.append({"name": f"{file['role']}-{number}", "digest": {"sha256": file["sha256"]}})
     predicate: dict[str, Any] = {

@@ -213,7 +213,9 @@ SETTINGS: dict[str, Field] = {
     "accumulation_steps": Field(Count(1, MAX_INTEGER), "K: microbatches of a full window, per rank"),
     "world_size": Field(Count(1, MAX_RANKS), "number of data-parallel ranks"),
     "target_unit": Field(Choice(("token", "sample", "sequence", "element")), "what one valid target is"),
-    "loss_policy": Field(Choice(LOSS_POLICIES), "how the run weighs a target; window-targets is the contract"),
+    "loss_policy": Field(
+        Choice(LOSS_POLICIES), "how the run weighs a target; window-targets is the contract"
+    ),
     "reduction": Field(Choice(("sum", "mean-times-count")), "how the numerators were obtained"),
     "rank_reduction": Field(Choice(("sum", "average")), "what the collective does with the ranks' gradients"),
     "rank_compensation": Field(

@@ -16,7 +16,9 @@ MAX_MICROBATCHES = 8_000_000  # per rank; the byte cap usually comes first
 MAX_RESULT_CELLS = 150_000  # windows times (gradient components + 2): a receipt grows by about 600 bytes each
 MAX_COMMON_BITS = 8_192  # of the common denominator up to which a sum of quotients is kept exact
 MAX_PATHS_PER_REASON = 20  # examples kept of one reason; the rest is counted
-MAX_LISTED_WEIGHTS = 1_024  # up to so many microbatches the receipt lists every weight, beyond only the extremes
+MAX_LISTED_WEIGHTS = (
+    1_024  # up to so many microbatches the receipt lists every weight, beyond only the extremes
+)
 MAX_LISTED_WINDOWS = 20  # windows named by one verdict; the rest is counted
 MAX_RATIONAL_DIGITS = 64  # a rational longer than this is given as decimal text only
 MAX_REJECT_BYTES = 1024 * 1024  # a longer redacted manifest is archived as its reasons only

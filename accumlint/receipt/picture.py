@@ -73,7 +73,9 @@ def describe(drawn: Sequence[Bar]) -> str:
     """The picture in one sentence, for readers who don't see it."""
     total = sum(bar.valid_targets for bar in drawn)
     known = [bar for bar in drawn if bar.weight is not None]
-    mass = sum((Fraction(bar.weight) * bar.valid_targets for bar in known if bar.weight is not None), Fraction(0))
+    mass = sum(
+        (Fraction(bar.weight) * bar.valid_targets for bar in known if bar.weight is not None), Fraction(0)
+    )
     shape = "a flat rectangle" if _is_flat(drawn) else "steps of different height"
     return f"{len(drawn)} microbatches with {total} valid targets: {shape}, mass {short_text(mass)}"
 
@@ -105,7 +107,9 @@ def text_picture(drawn: Sequence[Bar], width: int = 60, height: int = 8, fill: s
         mark = f" 1/{targets} = {_short(right)}" if level == line and targets else ""
         rows.append(("|" + "|".join(cells) + "|" + mark).rstrip())
     rows.append("+" + "+".join("-" * w for w in widths) + "+")
-    rows += [f"  {bar.label}: {bar.valid_targets} targets of weight {_short(bar.weight)}" for bar in drawn[:32]]
+    rows += [
+        f"  {bar.label}: {bar.valid_targets} targets of weight {_short(bar.weight)}" for bar in drawn[:32]
+    ]
     if len(drawn) > 32:
         rows.append(f"  and {len(drawn) - 32} more microbatches")
     rows.append("  " + describe(drawn))

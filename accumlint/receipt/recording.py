@@ -157,7 +157,11 @@ class ManifestBuilder:
         if widest:
             # vectors of unequal length give columns of unequal length, which the validator names
             made["gradient_numerators"] = [[v[i] for v in vectors if i < len(v)] for i in range(widest)]
-        for name, column in (("microbatch_ids", columns[4]), ("weights", columns[5]), ("loss_scales", columns[8])):
+        for name, column in (
+            ("microbatch_ids", columns[4]),
+            ("weights", columns[5]),
+            ("loss_scales", columns[8]),
+        ):
             if column and None not in column:
                 made[name] = list(column)
         if columns[6] and None not in columns[6] and None not in columns[7]:

@@ -144,7 +144,11 @@ def canonical_number(value: float) -> Any:
     if refusal(value) is not None:
         return {"$nonfinite": "NaN"}
     made = canonical(value)
-    return {"$number": made} if isinstance(made, str) else ({"$number": repr(value)} if type(made) is int else made)
+    return (
+        {"$number": made}
+        if isinstance(made, str)
+        else ({"$number": repr(value)} if type(made) is int else made)
+    )
 
 
 def _restore(value: Any) -> Any:
@@ -273,4 +277,3 @@ def replay(name: str, record: Mapping[str, Any]) -> Replay:
     if not now:
         return Replay(name, "accepted", ())
     return Replay(name, "same" if now == record["counts"] else "different", tuple(now))
-

@@ -190,7 +190,10 @@ class _Totals:
         self.manifest = manifest
         self.targets, self.loss = 0, Fraction(0)
         self.gradients: list[Fraction] | None = [Fraction(0)] * manifest.components
-        self.largest: dict[str, tuple[Fraction, Fraction | None] | None] = {"accumulated": None, "naive": None}
+        self.largest: dict[str, tuple[Fraction, Fraction | None] | None] = {
+            "accumulated": None,
+            "naive": None,
+        }
 
     def add(self, s: WindowSums) -> None:
         self.targets += s.targets

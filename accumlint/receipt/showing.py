@@ -80,7 +80,10 @@ def _facts(receipt: Receipt) -> list[tuple[str, str]]:
         ("microbatches", str(totals["microbatches"])),
         ("valid targets", str(totals["valid_targets"])),
         ("loss numerator", _number(totals["loss_numerator"])),
-        ("gradient numerators", ", ".join(_number(g) for g in (totals["gradient_numerators"] or [])[:4]) or "-"),
+        (
+            "gradient numerators",
+            ", ".join(_number(g) for g in (totals["gradient_numerators"] or [])[:4]) or "-",
+        ),
         ("tail", f"{tail['policy']}, {len(tail['windows'])} short"),
         ("updates so far", str(totals["update_index"])),
         ("backwards so far", str(totals["backward_index"])),

@@ -239,9 +239,7 @@ def _check_gradient_dimension(
                 log.add("gradient-dimension", f"continues.pending.ranks[{index}].gradient_numerators")
 
 
-def _check_ids(
-    ranks: list[tuple[int, dict]], continues: dict[str, Any] | None, log: ProblemLog
-) -> None:
+def _check_ids(ranks: list[tuple[int, dict]], continues: dict[str, Any] | None, log: ProblemLog) -> None:
     """No id twice in the manifest: the same data on two ranks, or twice on one, would count twice."""
     seen: set[Any] = set()
     for place, rank in ranks:
@@ -257,9 +255,7 @@ def _check_ids(
                 log.add("id-duplicate", f"ranks[{place}].microbatch_ids.first", f"expected {first}")
 
 
-def _layouts(
-    ranks: list[tuple[int, dict]], start: int, carried_in: int, log: ProblemLog
-) -> list[int]:
+def _layouts(ranks: list[tuple[int, dict]], start: int, carried_in: int, log: ProblemLog) -> list[int]:
     """Microbatches of each window (the carried ones included), when all ranks agree on them; else empty."""
     agreed: list[int] | None = None
     broken = False
@@ -361,7 +357,9 @@ def _check_window_columns(
     dimension = len(ranks[0][1].get("gradient_numerators", ()))
     if columns and len(columns) != dimension:
         log.add(
-            "gradient-dimension", "observed.gradients", f"{len(columns)} components, the ranks have {dimension}"
+            "gradient-dimension",
+            "observed.gradients",
+            f"{len(columns)} components, the ranks have {dimension}",
         )
 
 

@@ -193,7 +193,11 @@ def _assess_observed(manifest: Manifest, offset: int, s: WindowSums) -> tuple[bo
         if None not in vector:
             exact = [to_fraction(x) for x in vector]
             ours.append(accept_vector(exact, s.reference.gradients, tolerances))
-            if s.naive is not None and s.naive.gradients is not None and s.naive.gradients != s.reference.gradients:
+            if (
+                s.naive is not None
+                and s.naive.gradients is not None
+                and s.naive.gradients != s.reference.gradients
+            ):
                 naive.append(accept_vector(s.naive.gradients, s.reference.gradients, tolerances))
     return (all(ours) if ours else None), (all(naive) if naive else None)
 
@@ -446,6 +450,5 @@ def view_delta(view: View | None, reference: View) -> list[tuple[Fraction, Fract
     if view.gradients is not None and reference.gradients is not None:
         pairs += list(zip(view.gradients, reference.gradients))
     return [
-        None if a is None or r is None else (abs(a - r), abs(a - r) / abs(r) if r else None)
-        for a, r in pairs
+        None if a is None or r is None else (abs(a - r), abs(a - r) / abs(r) if r else None) for a, r in pairs
     ]

@@ -32,7 +32,8 @@ def manifest(ranks: int, microbatches: int, steps: int, distinct: bool = False) 
     made = []
     for rank in range(ranks):
         valid = [
-            10**6 + rank * microbatches + i if distinct else rng.randrange(1, 4096) for i in range(microbatches)
+            10**6 + rank * microbatches + i if distinct else rng.randrange(1, 4096)
+            for i in range(microbatches)
         ]
         made.append(
             {
@@ -91,7 +92,9 @@ def child(document: dict[str, Any], verify: bool = True) -> dict[str, float]:
 
 def table(title: str, sizes: list[tuple[int, int, int, bool]]) -> None:
     print(title)
-    print(f"{'ranks':>6} {'each':>6} {'K':>6} {'read s':>8} {'build s':>8} {'verify s':>9} {'peak MiB':>9} {'MB':>6}")
+    print(
+        f"{'ranks':>6} {'each':>6} {'K':>6} {'read s':>8} {'build s':>8} {'verify s':>9} {'peak MiB':>9} {'MB':>6}"
+    )
     first = None
     for ranks, microbatches, steps, distinct in sizes:
         m = child(manifest(ranks, microbatches, steps, distinct))
@@ -109,7 +112,9 @@ def main() -> None:
         return
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 8
     table("more ranks", [(ranks, 10_000, steps, False) for ranks in (4, 8, 16, 32, 64)])
-    table("one window, all counts different", [(1, n, n, True) for n in (2_500, 5_000, 10_000, 20_000, 40_000)])
+    table(
+        "one window, all counts different", [(1, n, n, True) for n in (2_500, 5_000, 10_000, 20_000, 40_000)]
+    )
 
 
 if __name__ == "__main__":

@@ -74,7 +74,9 @@ def mutate_tree(rng: random.Random, tree: Any) -> Any:
         elif kind == 3 and isinstance(inside, list):
             inside.insert(key, copy.deepcopy(inside[key]))
         elif kind == 4 and isinstance(inside, dict):
-            inside[rng.choice(("extra", "rank", "ranks", "windows", "sync", "\x00"))] = copy.deepcopy(rng.choice(VALUES))
+            inside[rng.choice(("extra", "rank", "ranks", "windows", "sync", "\x00"))] = copy.deepcopy(
+                rng.choice(VALUES)
+            )
         elif isinstance(inside[key], (int, float)):
             inside[key] = inside[key] * rng.choice((-1, 0, 2, 1000, 1e9)) + rng.choice((0, 1))
     return tree
@@ -140,7 +142,9 @@ def main() -> None:
             seconds = time.perf_counter() - started
             print(f"{sum(done.values())} done in {seconds:.0f} s", flush=True)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{sum(done.values())} mutated manifests, {time.perf_counter() - started:.0f} s, peak {memory:.0f} MiB")
+    print(
+        f"{sum(done.values())} mutated manifests, {time.perf_counter() - started:.0f} s, peak {memory:.0f} MiB"
+    )
     for name, n in done.most_common():
         print(f"{n:9d} {name}")
 

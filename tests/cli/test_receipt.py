@@ -45,7 +45,13 @@ def test_build_yaml_to_standard_output_and_from_standard_input():
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("three-six-one", 0), ("equal-control", 0), ("mean-of-means", 1), ("wide-tolerance", 1), ("sync-too-late", 1)],
+    [
+        ("three-six-one", 0),
+        ("equal-control", 0),
+        ("mean-of-means", 1),
+        ("wide-tolerance", 1),
+        ("sync-too-late", 1),
+    ],
 )
 def test_build_exit_codes(name, code):
     assert build(f"{name}.json") == code

@@ -38,9 +38,12 @@ def test_clocks_go_on_counting(links):
 def test_one_receipt_over_the_whole_stream_gives_the_same_windows(manifest, links):
     first, second = links
     a, b = manifest("seven-carry"), manifest("seven-carry-continued")
-    whole = manifest("seven-carry", random_state={"policy": "deterministic", "seed": None, "boundary_sha256": None})
+    whole = manifest(
+        "seven-carry", random_state={"policy": "deterministic", "seed": None, "boundary_sha256": None}
+    )
     rows = whole["ranks"][0] = {
-        key: a["ranks"][0][key] + b["ranks"][0][key] for key in ("windows", "valid_targets", "loss_numerators")
+        key: a["ranks"][0][key] + b["ranks"][0][key]
+        for key in ("windows", "valid_targets", "loss_numerators")
     } | {
         "rank": 0,
         "accumulation_steps": 3,
@@ -53,7 +56,11 @@ def test_one_receipt_over_the_whole_stream_gives_the_same_windows(manifest, link
     one = receipt.build(whole).result["windows"]
     two = first.result["windows"][:2] + second.result["windows"]
     for x, y in zip(one, two):
-        assert (x["reference"], x["accumulated"], x["naive"]) == (y["reference"], y["accumulated"], y["naive"])
+        assert (x["reference"], x["accumulated"], x["naive"]) == (
+            y["reference"],
+            y["accumulated"],
+            y["naive"],
+        )
         assert x["weights"] == y["weights"]
 
 
@@ -76,7 +83,10 @@ def test_another_first_link_is_not_accepted(manifest, links):
 
 def test_pending_rows_cannot_be_altered(links):
     _, second = links
-    assert verify_bytes(second.data.replace(b'"loss_numerators":[1.1]', b'"loss_numerators":[1.2]')).status == REFUTED
+    assert (
+        verify_bytes(second.data.replace(b'"loss_numerators":[1.1]', b'"loss_numerators":[1.2]')).status
+        == REFUTED
+    )
 
 
 def test_chain_is_refused_when_settings_change(manifest, links, reasons):
@@ -88,7 +98,9 @@ def test_chain_is_refused_when_settings_change(manifest, links, reasons):
 
 def test_chain_is_refused_when_components_change(edited, links, reasons):
     first, _ = links
-    tree = edited("seven-carry-continued", ("ranks", 0, "gradient_numerators"), [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5]])
+    tree = edited(
+        "seven-carry-continued", ("ranks", 0, "gradient_numerators"), [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5]]
+    )
     assert "gradient-dimension" in reasons(tree, previous_segment(first))
 
 

@@ -48,8 +48,12 @@ def test_widths_are_targets_and_heights_are_weights_in_svg():
     found = root.findall("s:rect", space)
     widths = [float(r.get("width")) for r in found]
     heights = [float(r.get("height")) for r in found]
-    assert widths[1] == pytest.approx(2 * widths[0], rel=1e-3) and widths[1] == pytest.approx(6 * widths[2], rel=1e-3)
-    assert heights[2] == pytest.approx(3 * heights[0], rel=1e-3) and heights[0] == pytest.approx(2 * heights[1], rel=1e-3)
+    assert widths[1] == pytest.approx(2 * widths[0], rel=1e-3) and widths[1] == pytest.approx(
+        6 * widths[2], rel=1e-3
+    )
+    assert heights[2] == pytest.approx(3 * heights[0], rel=1e-3) and heights[0] == pytest.approx(
+        2 * heights[1], rel=1e-3
+    )
     assert root.find("s:title", space).text == "title"
     assert "10 valid targets" in root.find("s:desc", space).text
     assert root.find("s:line[@stroke-dasharray]", space) is not None
@@ -71,7 +75,11 @@ def test_bars_of_a_window(manifest):
     ]  # fmt: skip
     assert [b.weight for b in bars(made.manifest, window, naive=True)] == [b.weight for b in NAIVE]
     measured = receipt.build(manifest("measured-mean-of-means"))
-    assert [round(float(b.weight), 6) for b in bars(measured.manifest, window)] == [0.111111, 0.055556, 0.333333]
+    assert [round(float(b.weight), 6) for b in bars(measured.manifest, window)] == [
+        0.111111,
+        0.055556,
+        0.333333,
+    ]
 
 
 def test_text_shows_both_numbers_and_all_tiers(manifest):
@@ -144,7 +152,11 @@ CHANGES = [
     (("software", "torch"), "2.5.0", {"code"}),
     (("code_revision",), "abcdef1", {"code"}),
     (("bound_files",), [{"role": "script", "path_sha256": "1" * 64, "sha256": "2" * 64}], {"code"}),
-    (("bound_files",), [{"role": "configuration", "path_sha256": "1" * 64, "sha256": "2" * 64}], {"configuration"}),
+    (
+        ("bound_files",),
+        [{"role": "configuration", "path_sha256": "1" * 64, "sha256": "2" * 64}],
+        {"configuration"},
+    ),
     (("precision", "autocast"), "bfloat16", {"configuration"}),
     (("clipping",), {"max_norm": 1, "norm": "2"}, {"configuration"}),
     (("random_state", "seed"), 7, {"configuration"}),

@@ -73,7 +73,9 @@ def test_secrets_appear_nowhere(manifest, tmp_path, monkeypatch):
             tree = manifest("two-ranks")
             plant(tree, path, value)
             (tmp_path / "m.json").write_text(json.dumps(tree))
-            code, said = run(["receipt", "build", "m.json", "-o", f"{number}.receipt.json", "--archive", "archive"])
+            code, said = run(
+                ["receipt", "build", "m.json", "-o", f"{number}.receipt.json", "--archive", "archive"]
+            )
             assert SECRET not in said, path
             refused += code == 2
     assert refused > 300
@@ -137,7 +139,9 @@ def test_secrets_in_unreadable_texts_appear_nowhere(text, suffix, tmp_path, monk
 def test_a_forged_receipt_shows_no_secret(part, receipts, tmp_path):
     tree = json.loads((receipts / "three-six-one.receipt.json").read_bytes())
     for value in (SECRET, {SECRET: SECRET}, {**tree.get(part, {}), SECRET: SECRET}):
-        (tmp_path / "r.json").write_text(json.dumps({**tree, part: value}, sort_keys=True, separators=(",", ":")) + "\n")
+        (tmp_path / "r.json").write_text(
+            json.dumps({**tree, part: value}, sort_keys=True, separators=(",", ":")) + "\n"
+        )
         for action in (["verify"], ["show"], ["verify", "--format", "json"], ["show", "--format", "html"]):
             code, said = run(["receipt", action[0], str(tmp_path / "r.json"), *action[1:]])
             assert code in (1, 2) and SECRET not in said

@@ -6,8 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from accumlint import receipt
-from accumlint.receipt.plan import ACCEPT_SCALAR, ACCEPT_VECTOR, ACCEPT_WEIGHT
 from accumlint.receipt.arithmetic import accept_scalar, accept_vector, accept_weight
+from accumlint.receipt.plan import ACCEPT_SCALAR, ACCEPT_VECTOR, ACCEPT_WEIGHT
 from accumlint.receipt.recording import ManifestBuilder
 from accumlint.receipt.verifying import HOLDS, verify_bytes
 
@@ -20,7 +20,9 @@ def one_window(partition, ranks=1, **settings_):
     """A manifest of one window from the targets of each microbatch, dealt to ranks in turn."""
     per_rank = len(partition) // ranks
     book = ManifestBuilder(
-        {"accumulation_steps": per_rank, "world_size": ranks, **settings_}, origin="synthetic", random_state=STATE
+        {"accumulation_steps": per_rank, "world_size": ranks, **settings_},
+        origin="synthetic",
+        random_state=STATE,
     )
     for place, targets in enumerate(partition):
         losses = sum((Fraction(str(x)) for x, _ in targets), Fraction(0))
@@ -77,7 +79,9 @@ def test_naive_weights_are_uniform_only_when_counts_are_equal(targets, cuts, par
     # with unequal counts, some loss tells the formulas apart: one target of loss 1 in the smallest microbatch
     if len({len(m) for m in cut}) > 1:
         smallest = min(range(len(cut)), key=lambda i: len(cut[i]))
-        marked = [[(1.0 if (i, j) == (smallest, 0) else 0.0, 0.0) for j in range(len(m))] for i, m in enumerate(cut)]
+        marked = [
+            [(1.0 if (i, j) == (smallest, 0) else 0.0, 0.0) for j in range(len(m))] for i, m in enumerate(cut)
+        ]
         made = receipt.build(one_window(marked))
         assert made.result["windows"][0]["discriminating"]
 

@@ -73,7 +73,11 @@ def test_duplicate_keys_stay_visible():
 
 
 def test_nonfinite_tokens_stay_visible():
-    assert read(b"[NaN, Infinity, -Infinity]") == [NonFinite("NaN"), NonFinite("Infinity"), NonFinite("-Infinity")]
+    assert read(b"[NaN, Infinity, -Infinity]") == [
+        NonFinite("NaN"),
+        NonFinite("Infinity"),
+        NonFinite("-Infinity"),
+    ]
     assert read(b"[.nan, -.inf]", "yaml") == [NonFinite(".nan"), NonFinite("-.inf")]
     assert refusal(read(b"[1e400]")[0]) == "number-nonfinite"
     assert refusal(read(b"[-1e999999999999]")[0]) == "number-nonfinite"
@@ -149,7 +153,9 @@ def test_sum_of_quotients_is_exact_until_the_common_denominator_explodes():
     many = [(Fraction(1), 10**6 + n) for n in range(3000)]
     whole = sum_of_quotients(many)
     assert whole.denominator.bit_length() < 2000  # rounded, not with a denominator of 60,000 bits
-    assert abs(whole - sum_of_quotients(many[:1500][:300]) - sum_of_quotients(many[300:])) < Fraction(1, 10**90)
+    assert abs(whole - sum_of_quotients(many[:1500][:300]) - sum_of_quotients(many[300:])) < Fraction(
+        1, 10**90
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,13 +192,17 @@ def test_a_yaml_bomb_is_refused_at_its_first_anchor():
 
 
 def test_yaml_scalars_are_those_of_json():
-    tree = read(b"[yes, on, 0x10, 1_000, 010, +1, .5, 1., 1:30, 2024-01-01, null, ~, true, 3, '3', 1e3]", "yaml")
+    tree = read(
+        b"[yes, on, 0x10, 1_000, 010, +1, .5, 1., 1:30, 2024-01-01, null, ~, true, 3, '3', 1e3]", "yaml"
+    )
     assert tree == [
         "yes", "on", "0x10", "1_000", "010", "+1", ".5", "1.", "1:30", "2024-01-01",
         None, None, True, 3, "3", 1000.0,
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("data", [b"{", b'{"a" 1}', b"{'a': 1}", b"[1,]", b"[01]", b"[+1]", b'{"a":1} x', b"nul"])
+@pytest.mark.parametrize(
+    "data", [b"{", b'{"a" 1}', b"{'a': 1}", b"[1,]", b"[01]", b"[+1]", b'{"a":1} x', b"nul"]
+)
 def test_json_syntax(data):
     assert code(data, "json") == "syntax"

@@ -26,7 +26,9 @@ def record_of(path, previous=None):
     raise AssertionError("accepted")
 
 
-@pytest.mark.parametrize("path", [p for p in REJECTED if p.stem not in ("chain-unproven",)], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [p for p in REJECTED if p.stem not in ("chain-unproven",)], ids=lambda p: p.stem
+)
 def test_every_refusal_replays(path, tmp_path, manifest):
     previous = None
     if path.stem in ("chain-broken", "chain-incompatible"):

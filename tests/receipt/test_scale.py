@@ -60,7 +60,10 @@ def test_64_ranks_stay_small(tmp_path):
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps(growth.manifest(64, 1_000, 8)))
     run = subprocess.run(
-        [sys.executable, growth.__file__, "--child", str(path), "0"], capture_output=True, text=True, check=True
+        [sys.executable, growth.__file__, "--child", str(path), "0"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     measured = json.loads(run.stdout)
     assert measured["peak"] < 100

@@ -37,9 +37,7 @@ def test_every_reason_has_a_fixture():
     assert {path.stem for path in REJECTED} | WITHOUT_FIXTURE.keys() == REASONS.keys()
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in REJECTED if p.stem not in WITHOUT_FIXTURE], ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("path", [p for p in REJECTED if p.stem not in WITHOUT_FIXTURE], ids=lambda p: p.stem)
 def test_refused_for_its_reason(path, receipts):
     chained = {
         "chain-broken": "seven-carry",
@@ -72,7 +70,9 @@ def test_all_problems_are_reported_at_once(manifest, reasons):
 
 def test_a_flaw_elsewhere_hides_no_empty_window(manifest, reasons):
     tree = manifest("three-six-one", extra=1)
-    tree["ranks"][0].update(valid_targets=[0, 0, 0], loss_numerators=[0, 0, 0], gradient_numerators=[[0, 0, 0]])
+    tree["ranks"][0].update(
+        valid_targets=[0, 0, 0], loss_numerators=[0, 0, 0], gradient_numerators=[[0, 0, 0]]
+    )
     assert reasons(tree) == ["unknown-key", "window-without-targets"]
 
 
@@ -222,7 +222,9 @@ def test_the_documented_way_from_python():
     book.head["plan_sha256"] = receipt.plan_hash(book.head)
     for count, loss in ((3, 1.2), (1, 0.9)):
         book.microbatch(0, valid_targets=count, loss_numerator=loss, gradient_numerators=[1.5], weight=0.25)
-    book.window(0, clocks={"backward": 2, "step_called": 1, "step_applied": 1}, step="applied", nonfinite=False)
+    book.window(
+        0, clocks={"backward": 2, "step_called": 1, "step_applied": 1}, step="applied", nonfinite=False
+    )
     made = receipt.build(book.document())
     assert made.verdict == "PASS"
     assert receipt.verify(made.data).word == "holds"

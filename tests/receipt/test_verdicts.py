@@ -94,7 +94,10 @@ def test_decisions(manifest, nonfinite, step, expected):
 )
 def test_sync(manifest, forward, backward, expected):
     tree = manifest()
-    tree["ranks"][0]["sync"] = {"forward": [c == "1" for c in forward], "backward": [c == "1" for c in backward]}
+    tree["ranks"][0]["sync"] = {
+        "forward": [c == "1" for c in forward],
+        "backward": [c == "1" for c in backward],
+    }
     assert verdicts(tree)[0]["sync"] == expected
 
 
@@ -139,7 +142,11 @@ def test_right_weights_with_a_wrong_mass_fail(manifest):
 
 
 def test_a_tolerance_that_hides_the_fault_is_inconclusive(manifest):
-    for name, tier in (("three-six-one", "arithmetic"), ("measured-weights", "weights"), ("measured-weights", "observed")):
+    for name, tier in (
+        ("three-six-one", "arithmetic"),
+        ("measured-weights", "weights"),
+        ("measured-weights", "observed"),
+    ):
         tree = manifest(name, tolerances={"absolute": 0.2, "relative": 0, "weight": 3})
         assert verdicts(tree)[0][tier] == ("INCONCLUSIVE", "tolerance-hides-fault")
 
@@ -156,7 +163,9 @@ def test_undivided_and_undefined(manifest):
     assert found["arithmetic"] == ("FAIL", "beyond-tolerance")
     assert made.result["windows"][0]["weights"]["accumulated"]["mass"]["rational"] == "10"
     tree = manifest(loss_policy="microbatch-mean")
-    tree["ranks"][0].update(valid_targets=[3, 0, 1], loss_numerators=[1, 0, 1], gradient_numerators=[[1, 0, 1]])
+    tree["ranks"][0].update(
+        valid_targets=[3, 0, 1], loss_numerators=[1, 0, 1], gradient_numerators=[[1, 0, 1]]
+    )
     assert verdicts(tree)[0]["arithmetic"] == ("FAIL", "undefined")
 
 
@@ -191,7 +200,9 @@ def test_the_builder_records_what_a_run_gives(manifest):
     for place, (count, loss, gradient) in enumerate([(3, 1.2, 1.5), (6, 4.8, -0.6), (1, 0.4, 0.1)]):
         last = place == 2
         book.microbatch(0, count, loss, [gradient], sync_forward=last, sync_backward=last)
-    clocks = dict.fromkeys(("step_called", "step_applied", "scheduler_step", "gradient_clear", "update_counter"), 1)
+    clocks = dict.fromkeys(
+        ("step_called", "step_applied", "scheduler_step", "gradient_clear", "update_counter"), 1
+    )
     book.window(
         0,
         clocks={**clocks, "backward": 3, "scaler_update": 0, "unscale": 0, "clip": 0},

@@ -35,7 +35,9 @@ def test_no_byte_can_be_flipped(receipts, name):
 
 def test_no_byte_of_the_unbound_part_can_be_flipped_to_anything(manifest):
     """This part has no hash, so it is tried with all other 255 values of every byte."""
-    data = receipt.build(manifest(), unbound={"created": "2025-01-31T12:00:00Z", "duration_seconds": 0.25}).data
+    data = receipt.build(
+        manifest(), unbound={"created": "2025-01-31T12:00:00Z", "duration_seconds": 0.25}
+    ).data
     start = data.index(b'"unbound"')
     for place in range(start, len(data)):
         for mask in range(1, 256):
