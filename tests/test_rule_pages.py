@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from accumlint.findings import Severity
 from accumlint.knowledge import KnowledgeError, Rule, parse_page, root
@@ -167,3 +168,16 @@ def test_a_page_without_marks_is_rejected():
 def test_a_page_without_front_matter_is_rejected():
     with pytest.raises(KnowledgeError, match="no front matter"):
         parse_page("## What it finds\n", Path("page.md"))
+
+
+def test_labels_of_the_fixture_scripts_name_rules_and_lines():
+    folder = Path(__file__).parent.parent / "fixtures" / "scripts"
+    labels = yaml.safe_load((folder / "labels.yaml").read_text(encoding="utf-8"))
+    assert sorted(labels["scripts"]) == sorted(path.name for path in folder.glob("*.py"))
+    for name, expected in labels["scripts"].items():
+        text = (folder / name).read_text(encoding="utf-8")
+        ast.parse(text, filename=name)
+        lines = text.split("\n")
+        for label in expected:
+            assert label["rule"] in RULES.values()
+            assert lines[label["line"] - 1].strip()
