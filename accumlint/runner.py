@@ -83,10 +83,15 @@ class Engine:
         except RecursionError:
             return _left_alone(name, "too-deep", "its expressions or blocks are nested too deeply")
         except Exception as error:  # noqa: BLE001 - one bad file must not stop the rest
-            if isinstance(error, SyntaxError | UnicodeDecodeError) or type(error).__name__ == "ParserSyntaxError":
+            if _is_syntax_error(error) or b"\0" in data:  # what a null byte raises differs between versions
                 return Outcome(name, (describe_syntax_error(name, data, error),), skipped="syntax-error")
             return _broken(name, f"internal error, {_where(error)}; please report it")
         return Outcome(name, tuple(report.findings), report.skipped, tuple(report.loops))
+
+
+def _is_syntax_error(error: Exception) -> bool:
+    """Python's own kinds, and libcst's by its name, so that libcst need not be imported here."""
+    return isinstance(error, SyntaxError | UnicodeDecodeError) or type(error).__name__ == "ParserSyntaxError"
 
 
 def _where(error: BaseException) -> str:

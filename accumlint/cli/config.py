@@ -16,9 +16,15 @@ _SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="FILE", help="configurations, launch files, scripts, or folders of them")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print (default: text)")
-    parser.epilog = "Files that belong to one run should be given together: script, configuration and launch line."
+    parser.add_argument(
+        "paths", nargs="+", metavar="FILE", help="configurations, launch files, scripts, or folders of them"
+    )
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="how to print (default: text)"
+    )
+    parser.epilog = (
+        "Files that belong to one run should be given together: script, configuration and launch line."
+    )
 
 
 def _files(paths: list[str]) -> Iterator[str]:
@@ -27,7 +33,11 @@ def _files(paths: list[str]) -> Iterator[str]:
             yield path
             continue
         for folder, below, names in os.walk(path):
-            below[:] = sorted(name for name in below if not (name.startswith(".") and name != ".github") and name not in _SKIPPED)
+            below[:] = sorted(
+                name
+                for name in below
+                if not (name.startswith(".") and name != ".github") and name not in _SKIPPED
+            )
             yield from (os.path.join(folder, name) for name in sorted(names))
 
 
@@ -83,12 +93,17 @@ def _as_text(entries: list, findings: list) -> str:
         width = max(len(row.value) for row in entry.rows)
         lines += [f"  {row.quantity:<12}  {row.value:>{width}}  {row.source}" for row in entry.rows]
         mark = {True: "closes", False: "DOES NOT CLOSE", None: "open"}[entry.closes]
-        lines.append(f"  {mark}" + ("" if entry.verdict in ("closes", "") else f": {entry.verdict.removeprefix('open: ')}"))
+        lines.append(
+            f"  {mark}"
+            + ("" if entry.verdict in ("closes", "") else f": {entry.verdict.removeprefix('open: ')}")
+        )
         lines.append("")
     if not entries:
         lines += ["no configuration that accumlint knows was found", ""]
     for finding in findings:
         span = finding.span
-        lines.append(f"{span.path}:{span.line}:{span.column}: {finding.severity.label} {finding.rule} {finding.name}: {finding.message}")
+        lines.append(
+            f"{span.path}:{span.line}:{span.column}: {finding.severity.label} {finding.rule} {finding.name}: {finding.message}"
+        )
         lines += [f"    {r.span.path}:{r.span.line}:{r.span.column}: {r.message}" for r in finding.related]
     return "\n".join(lines).rstrip("\n") + "\n"

@@ -22,31 +22,36 @@ _SCRIPT = re.compile(rb"accum|GRAD_ACC|grad_acc|deepspeed|TrainingArguments|aver
 _CONFIG_PY = re.compile(rb"accumulative_counts")
 
 
-@functools.cache
-def _words(kind: str) -> tuple[tuple[bytes, ...], ...]:
-    """Groups of words, one group of which must all stand in a file of this format for any dialect to speak."""
-    return tuple(group for formats, groups in evidence_words() if kind in formats for group in groups)
+# an accumulation count under any of its names, written as a key
+_COUNT_KEY = re.compile(
+    rb"""(?i)(grad\w*acc\w*|acc(um\w*)?_(steps?|iters?|freq|num|every)|accumulate_grad_batches|ga_steps)["']?\s*[:=]"""
+)
 
 
 @functools.cache
-def _any_word(kind: str) -> re.Pattern[bytes]:
-    """One scan that says whether the rarest words are there at all."""
-    words = {min(group, key=_commonness) for group in _words(kind)} | {b"accum"}
-    return re.compile(b"|".join(re.escape(word) for word in sorted(words)))
+def _groups(kind: str) -> tuple[tuple[bytes, ...], ...]:
+    """Groups of words, one group of which must all stand in a file of this format for any dialect to speak.
+
+    Rare words come first in a group, and groups that start alike are neighbours: most files fail at once.
+    """
+    groups = {
+        tuple(sorted(set(group), key=_commonness))
+        for formats, groups in evidence_words()
+        if kind in formats
+        for group in groups
+    }
+    return tuple(sorted(groups))
+
+
+@functools.cache
+def _key(word: bytes) -> re.Pattern[bytes]:
+    """The word as a whole key (TOML also writes it in a table header)."""
+    return re.compile(rb"""(?<![\w-])""" + re.escape(word) + rb"""["']?[ \t]*[:=\]\.]""")
 
 
 # words that stand in any YAML are poor sieves
-_COMMON = (
-    b"model",
-    b"trainer",
-    b"devices",
-    b"strategy",
-    b"stage",
-    b"template",
-    b"output_dir",
-    b"sft",
-    b"enabled",
-    b"batch_size",
+_COMMON = frozenset(
+    b"model trainer devices strategy stage template output_dir sft enabled batch_size training train data".split()
 )
 
 
@@ -65,9 +70,16 @@ def can_be_dialect(path: str, data: bytes) -> bool:
         return suffix(path) == ".py" and _CONFIG_PY.search(data) is not None
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return True  # UTF-16: the words are not there as bytes
-    if _any_word(kind).search(data) is None:
-        return False
-    return b"accum" in data or any(all(word in data for word in group) for group in _words(kind))
+    present: dict[bytes, bool] = {}
+
+    def there(word: bytes) -> bool:
+        if word not in present:
+            present[word] = word in data and _key(word).search(data) is not None
+        return present[word]
+
+    return any(all(map(there, group)) for group in _groups(kind)) or (
+        b"acc" in data and _COUNT_KEY.search(data) is not None
+    )
 
 
 def can_be_launch(path: str, data: bytes) -> bool:

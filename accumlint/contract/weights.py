@@ -48,11 +48,13 @@ def shares(window: Window, trace) -> list[Share]:
     # several parts of one microbatch (a sum of losses) speak of the same targets: count each microbatch once
     totals: dict[str, tuple[Fraction, ...]] = {}
     counted: set[tuple[int, str]] = set()
+    joint = window.alive == 1
     for contribution in window.fresh:
         for part in contribution.event.details["parts"]:
-            if (part.batch, part.basis) in counted:
+            mark = (part.batch if joint else contribution.event.microbatch, part.basis)
+            if mark in counted:
                 continue
-            counted.add((part.batch, part.basis))
+            counted.add(mark)
             count = _numbers(trace.counts, part.batch, part.basis, ranks)
             seen = totals.get(part.basis, (Fraction(0),) * ranks)
             totals[part.basis] = tuple(a + b for a, b in zip(seen, count))

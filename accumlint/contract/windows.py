@@ -57,6 +57,11 @@ class Window:
         return len(self.microbatches)
 
     @property
+    def batches(self) -> int:
+        """Number of microbatches of data in the losses: more than one where a single backward takes their sum."""
+        return len({part.batch for c in self.fresh for part in c.event.details["parts"] if part.weight is not None})
+
+    @property
     def alive(self) -> int:
         """Number of microbatches whose gradient reaches the step."""
         return len({c.event.microbatch for c in self.fresh})

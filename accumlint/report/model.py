@@ -14,7 +14,8 @@ class Summary(NamedTuple):
 
     ``files_checked`` were read and decided upon; ``files_simulated`` of them went through the simulation,
     ``configurations`` were read by the audit of configurations, the others were ended by a sieve
-    (``files_without_accumulation``: sieve -> files). ``files_skipped`` were not looked at (reason -> files). ``errors`` are (file, message) of what could not be read or broke.
+    (``files_without_accumulation``: sieve -> files). ``files_skipped`` were not looked at (reason -> files).
+    ``errors`` are (file, message) of what could not be read or broke.
     """
 
     files_checked: int = 0

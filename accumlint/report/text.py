@@ -34,6 +34,15 @@ def cells(text: str) -> int:
     return width
 
 
+# what would move the cursor or recolour the terminal
+_CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "?")
+
+
+def harmless(text: str) -> str:
+    """Text from a file or a path without control characters: a source can't write to the terminal."""
+    return text if text.isprintable() else text.translate(_CONTROLS)
+
+
 def plain(lines: Iterable[Line]) -> str:
     """Lines without their styles."""
     return "".join("".join(text for text, _ in line).rstrip() + "\n" for line in lines)
@@ -42,7 +51,7 @@ def plain(lines: Iterable[Line]) -> str:
 def wrap(text: str, width: int, indent: str) -> list[str]:
     """``text`` in lines of at most ``width`` columns, each behind ``indent``; long words stay whole."""
     lines, current = [], ""
-    for word in text.split():
+    for word in harmless(" ".join(text.split())).split():
         longer = f"{current} {word}" if current else word
         if current and cells(indent + longer) > width:
             lines.append(indent + current)
@@ -64,6 +73,7 @@ def excerpt(report: Report, finding: Finding, width: int) -> list[Line]:
     source = report.line(span.path, span.line)
     if source is None or not source.strip():
         return []
+    source = source.translate({code: mark for code, mark in _CONTROLS.items() if code != ord("\t")})
     end = span.end_column if span.end_line in (0, span.line) and span.end_column > span.column else 0
     start = max(span.column - 1, 0)
     meant = source[start : end - 1] if end else source[start:]
@@ -88,7 +98,7 @@ def excerpt(report: Report, finding: Finding, width: int) -> list[Line]:
 def header(finding: Finding, place: str) -> Line:
     """``path:line:column: severity CODE name (confidence)``."""
     line: Line = [
-        (f"{place}:{finding.span.line}:{finding.span.column}", "bold"),
+        (f"{harmless(place)}:{finding.span.line}:{finding.span.column}", "bold"),
         (": ", ""),
         (finding.severity.label, finding.severity.label),
         (f" {finding.rule} ", "bold"),

@@ -189,7 +189,8 @@ def draw(timeline: Mapping[str, Any], width: int = 100, unicode: bool = True) ->
     """The picture as styled lines, at most ``width`` columns wide unless a single window needs more.
 
     ``timeline`` is plain JSON: ``k``, ``windows`` (each with ``microbatches``, ``events`` at its boundary
-    and ``tail``; a microbatch's ``epoch`` is shown as it is, its ``index`` counts from 0), ``pending`` (microbatches that no step ever used) and ``note``.
+    and ``tail``; a microbatch's ``epoch`` is shown as it is, its ``index`` counts from 0), ``pending``
+    (microbatches that no step ever used) and ``note``.
     """
     windows = list(timeline.get("windows") or ())
     lines: list[Line] = []

@@ -189,7 +189,7 @@ class Interpreter:
         self.scout_stack: list[tuple[str, int, set[str]]] = []  # (kind, site, effects below)
         self.scouted: dict[tuple[int, int], set[str]] = {}
         self.depth_limit = False
-        self.resumed: dict[str, str] = {}
+        self.moments = 0
         self.registry = frameworks.registry()
         self._eval = {
             ir.Const: self._const, ir.Name: self._name, ir.Attr: self._attr, ir.Call: self._call,
@@ -712,7 +712,7 @@ class Interpreter:
             if length is None:
                 return K, True, False
             return min(length, 64), True, False
-        if role in ("update", "outer") and length == 0 and stream.bound == "":
+        if role in ("update", "outer") and length == 0 and stream.thing == 0 and isinstance(stream.thing, int):
             self.traits.add(f"empty loop@{site}")
         if role == "update" and stream.loader:
             return (self.length if length is None else min(length, self.length)), True, False
@@ -1201,7 +1201,7 @@ class Interpreter:
             if name == "grad":
                 return Gradient(None)
             thing = self.things.get(value.key)
-            if isinstance(thing, Thing) and thing is not value:
+            if isinstance(thing, (Thing, Instance)):
                 return self.attribute(thing, name, node, frame)
             return self.unknown(key, site, batch=value.batch, local=value.local, tags=value.tags & {"rank", "resume"})
         if kind is dict and name in value and not name.startswith("__") and name not in ("items", "keys", "values", "get", "update", "pop"):
@@ -1578,11 +1578,14 @@ class Interpreter:
             return held
         if one.symbols == two.symbols and op in ("==", "!=") and one.ranks == two.ranks:
             return op == "=="
+        moment = next((t for t in tags if t.startswith("batch ")), None)
+        if moment is not None:
+            return Test("atom", (), self.key(node), int(moment[6:]), "local" in tags, tags)
         # a counter against a limit that nobody knows: the limit is far away
         open_side, known_side, mirrored = (two, one, False) if one.known else (one, two, True)
         direction = _MIRROR[op] if mirrored else op
         if any(t.startswith(("counter:", "index:")) for t in known_side.tags):
-            self.emit(Kind.LIMIT, node.site, counters=_counters(known_side), limit=dict(open_side.symbols), name=_limit_name(left_node, right_node, mirrored))
+            self.emit(Kind.LIMIT, node.site, counters=_counters(known_side), limit=dict(open_side.symbols), name=_limit_name(left_node, right_node, mirrored), in_microbatches="K" in open_side.tags)
         if known_side.known:
             return Test("far", (direction in ("<", "<=", "!="),), self.key(node), tags=tags)
         return Test("atom", (), self.key(node), tags=tags)
@@ -1716,6 +1719,8 @@ class Interpreter:
                 return Quantity.of(0, "resume", f"resumed:{last_name(value.key)}")
             if value.batch >= 0:
                 tags.add(f"batch {value.batch}")
+                if value.local:
+                    tags.add("local")
             return Quantity.symbol(value.key, *tags)
         return None
 
@@ -1763,11 +1768,14 @@ class Interpreter:
         return Fraction(value) if isinstance(value, float) else value
 
     def _quantities(self, op: str, one: Quantity, two: Quantity, left: Any, right: Any, key: str, site: int) -> Any:
-        tags = one.tags | two.tags
         try:
             if op == "%":
                 return self._modulo(one, two, left, right, key, site)
             two = self._as_window(two, one)
+            if op in ("*", "/", "//") and "K" in one.tags | two.tags:
+                # microbatches over K are updates, updates times K are microbatches: the unit is another one
+                one, two = _without_unit(one), _without_unit(two)
+            tags = one.tags | two.tags
             if op == "*":
                 return one * two
             if op == "/":
@@ -1791,7 +1799,7 @@ class Interpreter:
                 return out if two.integer >= 0 else Quantity.of(1) / out
         except ArithmeticError:
             pass
-        return self._opaque(key, tags, one, two)
+        return self._opaque(key, one.tags | two.tags, one, two)
 
     def _floor(self, one: Quantity, two: Quantity, key: str, tags: frozenset[str]) -> Any:
         """A floor division with a symbol in it: the ratio, as far as a monomial can say it."""
@@ -1799,6 +1807,14 @@ class Interpreter:
         return Quantity(ratio.ranks, ratio.symbols, tags | {"floored"})
 
     def _opaque(self, key: str, tags: frozenset[str], *operands: Quantity) -> Quantity:
+        if key in self.learned.windows:
+            return Quantity.of(K, "K", *tags)
+        if key in self.learned.lengths:
+            return Quantity.of(self.length, "len", *tags)
+        if key in self.learned.epochs:
+            return Quantity.of(EPOCHS, "epochs", *tags)
+        if key in self.learned.updates:
+            return Quantity.of(UPDATES, "updates", *tags)
         return Quantity.symbol(key, *tags)
 
     def _modulo(self, one: Quantity, two: Quantity, left: Any, right: Any, key: str, site: int) -> Any:
@@ -1954,7 +1970,32 @@ class Interpreter:
             return self.call_value(receiver[call.name], call)
         if kind is Thing and call.name in receiver.attributes:
             return self.call_value(receiver.attributes[call.name], call)
+        if kind is Unknown and receiver.batch < 0:
+            instance = self._instance_behind(receiver, call.name)
+            if instance is not None:
+                return self.call_method(instance, call, func)
         return self.registry.method(self, receiver, call, func)
+
+    def _instance_behind(self, receiver: Unknown, method: str) -> Instance | None:
+        """The object of the script's own class behind an unresolved name, when only one class has that method."""
+        held = self.things.get(receiver.key)
+        if isinstance(held, Instance):
+            return held
+        if held is not None or self.registry.kind_by_use(self, receiver):
+            return None
+        owners = [cls for cls in self.module.classes.values() if method in cls.methods]
+        if len(owners) != 1:
+            return None
+        cls = owners[0]
+        name = receiver.last.lower().strip("_")
+        alike = len(name) > 2 and (name in cls.name.lower() or cls.name.lower() in name)
+        if method in _EVERYDAY and not alike:
+            return None
+        if self.registry.role_of_class(self, cls) in ("dataset", "record", "function", "optimizer", "scheduler"):
+            return None
+        made = self.blank_instance(cls)
+        self.things[receiver.key] = made
+        return made
 
     def call_value(self, callee: Any, call: Call) -> Any:
         kind = type(callee)
@@ -1994,7 +2035,8 @@ class Interpreter:
 
     def momentary(self, key: str) -> Unknown:
         """A value that is new at every moment and differs between ranks: a clock, a random number."""
-        return Unknown(key, max(self.microbatch, 0), True)
+        self.moments += 1
+        return Unknown(f"{key}#{self.moments}", max(self.microbatch, 0), True)
 
     def unknown_call(self, call: Call) -> Any:
         """A call of something unseen: what goes in decides what may come out, callbacks are called once."""
@@ -2153,7 +2195,7 @@ class Interpreter:
         if function.owner is not None and "staticmethod" not in function.decorator_names:
             bound = self.blank_instance(function.owner)
         callee = Closure(function, self._enclosing_frame(function, frame), bound)
-        args = [self.parameter(p.name, p) for p in self._free_parameters(function, bound)]
+        args = self._root_arguments(function, bound, frame)
         for _ in range(times):
             self.call_closure(callee, list(args), {}, function.site)
             self.epoch += 1
@@ -2164,7 +2206,18 @@ class Interpreter:
         parameters = [p for p in function.parameters if p.kind == ""]
         parameters = parameters[1:] if bound is not None else parameters
         # a default shows what kind of value is meant, so it is used; what has none is taken by its name
-        return [p for p in parameters if p.default is None]
+        while parameters and parameters[-1].default is not None and not _is_none(parameters[-1].default):
+            parameters.pop()
+        return parameters
+
+    def _root_arguments(self, function: ir.Function, bound: Any, frame: Frame) -> list[Any]:
+        out = []
+        for parameter in self._free_parameters(function, bound):
+            if parameter.default is None or _is_none(parameter.default):
+                out.append(self.parameter(parameter.name, parameter))
+            else:
+                out.append(self.named(parameter.name, self.eval(parameter.default, frame), function.site))
+        return out
 
     def _enclosing_frame(self, function: ir.Function, frame: Frame) -> Frame:
         return frame
@@ -2176,7 +2229,8 @@ class Interpreter:
         init = self.method_of(instance, "__init__")
         if init is not None:
             try:
-                self.call_closure(init, [self.parameter(p.name, p) for p in self._free_parameters(init.function, instance)], {}, cls.site)
+                frame = self.module_frame(cls.module) if cls.module is not None else Frame()
+                self.call_closure(init, self._root_arguments(init.function, instance, frame), {}, cls.site)
             except Abort:
                 pass
         return instance
@@ -2186,6 +2240,11 @@ class _EnoughYields(Exception):
     """A generator has yielded as much as any loop will ask for."""
 
 
+# method names that many classes of many libraries have
+_EVERYDAY = frozenset(
+    "step backward forward train eval update run zero_grad get put pop append add close open save load to items keys values parameters "
+    "state_dict load_state_dict fit reset write log join start stop sample generate call apply copy".split()
+)
 _HARMLESS = frozenset(
     "int float str len round min max sum mean format time perf_counter synchronize keys items values join get isinstance "
     "all_reduce gather barrier reduce detach cpu numpy tolist memory_allocated max_memory_allocated sqrt exp log10 range "
@@ -2253,9 +2312,19 @@ def _plain_slice(value: slice) -> slice:
     return slice(plain(value.start), plain(value.stop), plain(value.step))
 
 
+def _without_unit(value: Quantity) -> Quantity:
+    """The number without the memory of which counter it is."""
+    kept = frozenset(t for t in value.tags if not t.startswith(("counter:", "index:", "resumed:")))
+    return value if len(kept) == len(value.tags) else Quantity(value.ranks, value.symbols, kept)
+
+
 def _limit_name(left_node: Any, right_node: Any, mirrored: bool) -> str:
     node = left_node if mirrored else right_node
     return last_name(ir.dotted(node)) if isinstance(node, (ir.Name, ir.Attr)) else ""
+
+
+def _is_none(node: ir.Expr) -> bool:
+    return isinstance(node, ir.Const) and node.value is None
 
 
 def _speaks_of_window(value: Any) -> bool:

@@ -32,7 +32,7 @@ def joined(tensors: Iterable[Tensor], form: str, key: str) -> Tensor:
     """A tensor computed from several: it reaches all their models and inherits what is known of the data."""
     models: frozenset[int] | None = frozenset()
     batch, graph, sync, parallel, scaled, local = -1, False, None, "", False, False
-    varies = shifted = leaf = False
+    varies = shifted = leaf = several = False
     basis = "fixed"
     for tensor in tensors:
         if tensor.batch >= 0:
@@ -48,11 +48,12 @@ def joined(tensors: Iterable[Tensor], form: str, key: str) -> Tensor:
         varies |= tensor.varies
         shifted |= tensor.shifted
         leaf |= tensor.leaf
+        several |= tensor.several
         if tensor.basis != "fixed":
             basis = tensor.basis
     return Tensor(
         form, key, batch, models=models, graph=graph, sync=sync, parallel=parallel, scaled=scaled, local=local,
-        varies=varies, basis=basis, shifted=shifted, leaf=leaf,
+        varies=varies, basis=basis, shifted=shifted, leaf=leaf, several=several,
     )  # fmt: skip
 
 

@@ -80,6 +80,7 @@ class Tensor:
     count: Quantity | None = None  # for masks that were summed per row: the vector's own total
     mean_known: bool = False  # an output that is known to be a mean (the loss of a Hugging Face model)
     clamped: bool = False
+    several: bool = False  # computed from the data of several microbatches at once
     leaf: bool = False  # data that asks for its own gradient
 
 

@@ -205,3 +205,14 @@ def test_advice_does_not_fail_a_junit_suite():
 def test_junit_survives_characters_that_xml_forbids():
     report = Report((finding(message="a\0b\x1b[31m"),))
     ElementTree.fromstring(render("junit", report))
+
+
+def test_a_source_cannot_write_to_the_terminal():
+    report = Report(
+        (finding(path="a\x1b[31m.py", line=1, column=1, end=3, message="see \x1b]0;title\x07"),),
+        Summary(1),
+        {"a\x1b[31m.py": "x\t=\x1b[2J\x9b1m\0\n"},
+    )
+    output = render("text", report)
+    assert not any(ord(c) < 32 and c != "\n" or 0x7F <= ord(c) < 0xA0 for c in output)
+    assert "x    =?[2J?1m?" in output

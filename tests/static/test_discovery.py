@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 
@@ -161,4 +162,4 @@ def test_names_that_are_no_utf8_can_be_printed(tree):
     (folder / name).write_text("")
     (target,) = collect(["."], Settings(root=str(folder)), str(folder), by_name).targets
     assert target.name == printable(name) == "bad\\xff.py"
-    assert open(target.path).read() == ""
+    assert Path(target.path).read_text() == ""

@@ -25,6 +25,7 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "ACC302": frozenset({"ACC301"}),
     "ACC304": frozenset({"ACC301", "ACC302", "ACC303"}),
     "ACC403": frozenset({"ACC401"}),
+    "ACC504": frozenset({"ACC501", "ACC502", "ACC503", "ACC213"}),
     "ACC404": frozenset({"ACC402"}),
     "ACC401": frozenset({"ACC402"}),
     "ACC502": frozenset({"ACC501", "ACC503"}),

@@ -13,7 +13,7 @@ from accumlint.findings import Confidence
 
 def judge(ledger: Ledger, judgement: Judgement) -> None:
     """Weights of the whole windows of an accumulating loop."""
-    whole = [w for w in ledger.whole() if w.size > 1]
+    whole = [w for w in ledger.whole() if w.size > 1 or w.batches > 1]
     if not whole or ledger.trace.disturbed is not None:
         return
     _phantom_targets(ledger, judgement, whole)
@@ -31,7 +31,7 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
     elif "uneven-ranks" in kinds:
         window, verdict = next((w, v) for w, v in verdicts if v.kind == "uneven-ranks")
         _uneven_ranks(ledger, judgement, window, verdict)
-    else:
+    elif window.size > 1:
         _scaled(ledger, judgement, [v for _, v in verdicts], window)
 
 
@@ -134,7 +134,7 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
         ))  # fmt: skip
     elif factor == size:
         cap = Confidence.POSSIBLE if assumed else Confidence.CERTAIN
-        if _sum_is_likely(shares):
+        if _sum_is_likely(shares) or any(name.startswith("#") and power < 0 for s in shares for name, power in s.symbols):
             return
         judgement.violations.append(Violation(
             "ACC102", _site(shares),

@@ -57,6 +57,8 @@ def _limit(ledger: Ledger, judgement: Judgement, per_window: dict[str, float]) -
         for event in window.events:
             if event.kind is Kind.LIMIT:
                 symbols = event.details["limit"]
+                if event.details.get("in_microbatches"):
+                    continue
                 name = event.details.get("name") or (next(iter(symbols)) if len(symbols) == 1 else "")
                 in_updates = _names_updates(name) or len(symbols) == 1 and next(iter(symbols)) in update_limits
             elif event.kind is Kind.PERIODIC:

@@ -111,6 +111,8 @@ def play(run: Interpreter, instance: Instance, method: Any, own_step: Any, lengt
     run.distributed = True
     site = (method or own_step).function.site  # type: ignore[union-attr]
     model = _model(run, instance)
+    if not run.module.mentions & {"num_processes", "world_size", "average_tokens_across_devices", "get_world_size"}:
+        model.kind = "model"  # a script that never speaks of ranks is judged as a single process
     optimizer = run.thing("optimizer", "the Trainer's optimizer", site)
     optimizer.models = model.models
     subject(run, optimizer)
@@ -160,7 +162,7 @@ def _loss_function_arguments(run: Interpreter) -> Any:
     """``compute_loss_func(outputs, labels, num_items_in_batch=…)`` gets what the model returned."""
 
     def arguments(model: Thing, batch: Tensor) -> list[Any]:
-        outputs = Tensor("output", "outputs", batch.batch, models=model.models, graph=True, parallel="ddp", sync=frozenset((m, True) for m in model.models or ()))
+        outputs = Tensor("output", "outputs", batch.batch, models=model.models, graph=True, parallel="ddp" if model.kind == "data_parallel" else "")
         return [outputs, Tensor("data", f"labels#{batch.batch}", batch.batch, role="labels")]
 
     return arguments

@@ -243,6 +243,8 @@ def _configure(run: Interpreter, call: Call) -> Any:
     steps = call.kwargs.get("accumulate_grad_batches")
     made = run.thing("lightning_trainer", "trainer", call.site)
     run.things["lightning trainer"] = made
+    if isinstance(steps, int) and steps > 1 and run.learned.literal is None:
+        run.learned.literal = steps
     if isinstance(steps, (Unknown, Quantity)) or isinstance(steps, int) and steps > 1:
         run.window_names.setdefault("accumulate_grad_batches", call.site)
         run.traits.add("lightning accumulates")

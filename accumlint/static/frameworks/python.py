@@ -59,6 +59,9 @@ def _range(run: Interpreter, call: Call) -> Any:
         step = Quantity.of(size, "slice")
         if isinstance(args[2], Unknown):
             run.things[args[2].key] = step
+        node = call.node.args[2].value
+        if isinstance(node, (ir.Name, ir.Attr)):
+            run.assign(node, step, call.frame, call.site)
     if step is not None and step.integer and start is not None and start.integer is not None and stop is not None:
         if stop.integer is not None:
             held = range(start.integer, stop.integer, step.integer)
@@ -226,6 +229,11 @@ def _round(run: Interpreter, call: Call) -> Any:
             return value.tagged("floored") if call.name in ("int", "floor") and not value.known else value
         return Quantity(tuple(Fraction(operation(v)) for v in value.ranks), (), value.tags)
     return value if value is not None else Unknown(call.key)
+
+
+@function("slice")
+def _slice(run: Interpreter, call: Call) -> Any:
+    return slice(*call.args) if 1 <= len(call.args) <= 3 else Unknown(call.key)
 
 
 @function("bool")

@@ -132,7 +132,7 @@ def _subscript(run: Interpreter, value: Tensor, index: Any, node: ir.Subscript) 
     out = value
     for position, part in enumerate(parts):
         if isinstance(part, Tensor) and (part.form == "mask" or part.form == "data" and len(parts) == 1 and out.form == "elements"):
-            out = dataclasses.replace(out, masked=True, varies=True, basis=basis_of(run, part), shifted=out.shifted or part.shifted)
+            out = dataclasses.replace(out, varies=True, basis=basis_of(run, part), shifted=out.shifted or part.shifted)
             if out.form == "output":
                 out = dataclasses.replace(out, form="elements")
         elif isinstance(part, slice):
@@ -308,7 +308,7 @@ def _numel(run: Interpreter, receiver: Tensor, call: Call) -> Any:
         return Quantity.of(1)
     if receiver.batch < 0:
         return Unknown(call.key)
-    if receiver.masked:
+    if receiver.basis != "fixed":
         return run.count(receiver.batch, receiver.basis).tagged("count", "single")
     return run.count(receiver.batch, "fixed").tagged("positions")
 
@@ -381,8 +381,7 @@ def _same(run: Interpreter, receiver: Tensor, call: Call) -> Any:
 def _masked_select(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     mask = call.get(0, "mask")
     if isinstance(mask, Tensor):
-        return dataclasses.replace(receiver, form="elements" if receiver.form == "output" else receiver.form, masked=True, varies=True,
-                                   basis=basis_of(run, mask))
+        return dataclasses.replace(receiver, form="elements" if receiver.form == "output" else receiver.form, varies=True, basis=basis_of(run, mask))
     return receiver
 
 
@@ -503,7 +502,9 @@ def _stack(run: Interpreter, call: Call) -> Any:
         if found:
             if len({t.batch for t in found}) == 1:
                 return found[0]
-            return joined(list(values), "elements", call.key)
+            out = joined(list(values), "elements", call.key)
+            out.several = True
+            return out
     if isinstance(values, Tensor):
         return values
     return Unknown(call.key)

@@ -666,6 +666,7 @@ TABLE.attributes["data_parallel", "module"] = lambda run, thing, site: thing.att
 TABLE.attributes["sharded", "module"] = TABLE.attributes["data_parallel", "module"]
 TABLE.attributes["model", "module"] = lambda run, thing, site: thing
 TABLE.attributes["model", "no_sync"] = lambda run, thing, site: Method(thing, "no_sync", site)
+TABLE.attributes["*", "training"] = lambda run, thing, site: True
 TABLE.attributes["*", "state"] = lambda run, thing, site: Unknown(f"{thing.name}.state")
 TABLE.attributes["*", "param_groups"] = lambda run, thing, site: (
     [{"params": Parameters(thing.models), "lr": Unknown("lr")}] if isinstance(thing, Thing) and thing.kind == "optimizer" else Unknown("param_groups")
@@ -889,13 +890,13 @@ def _loss_of(run: Interpreter, call: Call, name: str, reduction: Any, ignore: An
         out.graph, out.models = not run.no_grad, None
         out.batch = max((t.batch for t in inputs), default=-1)
     labels = next((t for t in reversed(inputs) if not t.graph), None)
-    out.masked = any(t.masked for t in inputs)
     if out.batch < 0:
         out.batch = run.current_batch()
-    out.scale = Quantity.of(1)
+    # a loss over several microbatches at once (contrastive, recomputed) has its own idea of a target
+    out.scale = None if out.several else Quantity.of(1)
     out.divisions = ()
-    out.varies = out.masked
-    out.basis = next((t.basis for t in inputs if t.masked), "fixed")
+    out.basis = next((t.basis for t in inputs if t.basis != "fixed"), "fixed")
+    out.varies = out.basis != "fixed"
     if name in run.vocabulary.ignorable and (explicit_ignore or "ignored labels" in run.traits):
         shifted = labels.shifted if labels is not None else any(t.shifted for t in inputs)
         out.basis, out.varies = ("valid" if shifted else "unshifted"), True
@@ -1265,10 +1266,8 @@ def _unseen(run: Interpreter, call: Call, receiver: Any) -> Any:
             out = dataclasses.replace(graph[0], key=call.key)
             if call.name not in _ELEMENTWISE and out.form == "scalar":
                 out.parts = tuple(dataclasses.replace(p, weight=None, reason=f"passes through {call.name}()") for p in out.parts)
-        if any(t.masked for t in found):
-            out.masked = True
-            out.basis = next(t.basis for t in found if t.masked)
-            out.varies = True
+        out.basis = next((t.basis for t in found if t.basis != "fixed"), out.basis)
+        out.varies |= out.basis != "fixed"
         return out
     if any(isinstance(v, Thing) and v.kind == "optimizer" for v in values) and any(isinstance(v, (Thing, Instance)) for v in values if v is not receiver):
         if call.name not in _INNOCENT and not call.name.startswith(("save", "load", "get_", "print", "log", "count", "resume", "restore", "set_", "init")):
