@@ -21,8 +21,8 @@ import yaml
 
 from accumlint.config import SourceFile, audit, may_be_configuration
 
-WORDS = "name image ports env volumes replicas metadata labels spec version license scripts steps uses with path branch region".split()
-TRAINING_WORDS = "batch batch_size trainer strategy devices accumulate accumulation model optimizer stage global_step".split()
+WORDS = ["name", "image", "ports", "env", "volumes", "replicas", "metadata", "labels", "spec", "version", "license", "scripts", "steps", "uses", "with", "path", "branch", "region"]
+TRAINING_WORDS = ["batch", "batch_size", "trainer", "strategy", "devices", "accumulate", "accumulation", "model", "optimizer", "stage", "global_step"]
 
 
 def record(rng: random.Random, words: list[str], depth: int = 0) -> object:
