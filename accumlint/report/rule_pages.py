@@ -20,7 +20,15 @@ def rule_object(rule: Rule) -> dict:
         "summary": rule.summary,
         "sections": dict(rule.sections),
         "examples": [
-            {"kind": each.kind, "title": each.title, "code": each.code, "lines": list(each.lines)}
+            {
+                "kind": each.kind,
+                "title": each.title,
+                "language": each.language,
+                "file": each.file,
+                "group": each.group,
+                "code": each.code,
+                "lines": list(each.lines),
+            }
             for each in rule.examples
         ],
         "references": list(rule.references),
@@ -37,13 +45,15 @@ def markdown(rule: Rule) -> str:
         parts.append(f"## {heading}\n\n{text}")
     for example in rule.examples:
         lines = example.code.rstrip("\n").split("\n")
+        comment = "//" if example.language == "json" else "#"
         shown = [
-            f"{line}  # <- {rule.code}" if number in example.lines else line
+            f"{line}  {comment} <- {rule.code}" if number in example.lines else line
             for number, line in enumerate(lines, 1)
         ]
         title = f": {example.title}" if example.title else ""
         heading = "Breaks the contract" if example.kind == "bad" else "Holds"
-        parts.append(f"## {heading}{title}\n\n```python\n" + "\n".join(shown) + "\n```")
+        file = f" (`{example.file}`)" if example.file else ""
+        parts.append(f"## {heading}{title}{file}\n\n```{example.language}\n" + "\n".join(shown) + "\n```")
     if rule.references:
         parts.append("## References\n\n" + "\n".join(f"- {reference}" for reference in rule.references))
     return "\n\n".join(parts) + "\n"

@@ -21,6 +21,17 @@ def test_explain_prints_the_page(capsys, wanted):
     assert "## What it finds" in out and "# <- ACC202" in out and "Holds" in out
 
 
+def test_explain_names_the_files_of_examples_that_belong_together(capsys):
+    grouped = [r for r in knowledge.rules().values() if any(e.file for e in r.examples)]
+    assert grouped, "no page shows a configuration beside its script any more"
+    for rule in grouped:
+        assert main(["explain", rule.code]) == 0
+        out = capsys.readouterr().out
+        for example in rule.examples:
+            assert f"```{example.language}\n" in out
+            assert not example.file or f"(`{example.file}`)" in out
+
+
 def test_explain_as_json(capsys):
     assert main(["explain", "ACC202", "--format", "json"]) == 0
     page = json.loads(capsys.readouterr().out)
