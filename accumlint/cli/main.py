@@ -17,6 +17,7 @@ from accumlint import __version__
 COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("check", "check scripts and configurations against the accumulation contract"),
     "trace": ("trace", "show the simulated windows of a script and what was recognised in it"),
+    "probe": ("probe", "run a script on a tiny model and judge its windows by what torch did"),
     "explain": ("explain", "explain one rule: what it finds, why it matters, how to fix it"),
     "rules": ("rules", "list all rules"),
     "config": ("config", "print the batch arithmetic of configuration files, with the source of every number"),

@@ -405,6 +405,7 @@ def assemble(recordings: Sequence[Recording], window: int | None = None) -> Asse
     trace.window = window or max(usual, 1)
     trace.window_text = str(trace.window) if window or usual > 1 else ""
     _rescales(made)
+    _by_hand(made)
     if slots:
         weigh(made, slots[0])
     return made
@@ -592,6 +593,26 @@ def _rescales(made: Assembled) -> None:
                                         {"models": event.details["models"], "measures_only": False, "through": "hand", "norm": None, "limit": None}))  # fmt: skip
         events.append(event)
     made.trace.events = events
+
+
+def _by_hand(made: Assembled) -> None:
+    """Whether a reduction that the script wrote itself averages: told by what it left, not by how it was called."""
+    reduces = [e for e in made.trace.events if e.kind is Kind.REDUCE]
+    if not reduces or made.trace.ranks < 2:
+        return
+    for number in range(min(len(steps) for steps in made.steps)):
+        records = [steps[number] for steps in made.steps]
+        if not all(r.get("gradient") and r.get("own_sum") for r in records):
+            continue
+        everyone = [math.fsum(column) for column in zip(*(r["own_sum"] for r in records))]
+        square = math.fsum(v * v for v in everyone)
+        if not square:
+            continue
+        factor = math.fsum(g * v for g, v in zip(records[0]["gradient"], everyone)) / square
+        average = abs(factor * made.trace.ranks - 1) < 1e-3
+        for event in reduces:
+            event.details["average"] = average
+        return
 
 
 def all_ledgers(made: Assembled) -> list[Ledger]:
