@@ -23,7 +23,10 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "scripts"
 
 
 def best(command: list[str], environment: dict[str, str], repeat: int) -> float:
-    """Seconds of the fastest run."""
+    """Seconds of the fastest run; a command that breaks ends the benchmark, since its time would mean nothing."""
+    first = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if first.returncode not in (0, 1):
+        raise SystemExit(f"{' '.join(command)}: exit code {first.returncode}\n{first.stderr}")
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
@@ -33,12 +36,12 @@ def best(command: list[str], environment: dict[str, str], repeat: int) -> float:
 
 
 def sample(folder: Path) -> Path:
-    """A training script of about 500 lines: the fixtures' longest, with helpers around it that do nothing."""
+    """A training script of about 500 lines: the longest fixture, with helpers around it that do nothing."""
     source = max((path.read_text(encoding="utf-8") for path in FIXTURES.glob("*.py")), key=len)
     number = 0
     while source.count("\n") < 500:
         number += 1
-        source += f"\n\ndef helper_{number}(values, limit=10):\n    return [value for value in values if value < limit]\n"
+        source += f"\n\ndef helper_{number}(values):\n    return [value for value in values if value < 10]\n"
     path = folder / "train.py"
     path.write_text(source, encoding="utf-8")
     return path
