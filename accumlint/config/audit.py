@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accumlint.config import advisories, crossfile, local_devices, wiring
+from accumlint.config import advisories, crossfile, joins, local_devices, wiring
 from accumlint.config.checks import audit_view, check_schedule
 from accumlint.config.dialects import View, dialects, recognise
 from accumlint.config.joins import Tree
@@ -43,9 +43,10 @@ def audit(files: Sequence[SourceFile]) -> list[Finding]:
     for document in tree.documents:
         findings += guarded(document.path, local_devices.check_document, document)
         findings += guarded(document.path, check_schedule, document)
+    launched = joins.launches_of_scripts(tree)
     for script in tree.scripts.values():
         findings += guarded(script.path, wiring.audit_script, script)
-        findings += guarded(script.path, local_devices.check_script, script)
+        findings += guarded(script.path, local_devices.check_script, script, launched.get(script.path, ()))
     if tree.paths:
         for part in crossfile.PARTS:
             findings += guarded(tree.paths[0], part, tree)

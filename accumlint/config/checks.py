@@ -100,6 +100,10 @@ def holds(view: View, condition: Condition) -> bool:
     if "not_true" in condition:  # absent or false: for switches whose default is off
         value = view.value(condition["not_true"])
         return value is None or value is False
+    if "not_matching" in condition:  # absent, or a text without the pattern; what is computed could be anything
+        entry = view.entry(condition["not_matching"])
+        value = view.value(condition["not_matching"])
+        return entry is None or (isinstance(value, str) and not re.search(condition["pattern"], value))
     if "anywhere" in condition:  # a key of that name, at any depth, with a matching value
         return any(_anywhere(view, condition["anywhere"], condition.get("matches", "")))
     if "longer_than" in condition:

@@ -45,6 +45,7 @@ class Side:
     mark: Mark
     label: str
     sure: bool = True  # false when a command line may change it
+    dest: str = ""  # the argument whose default it is
 
     @property
     def confidence(self) -> Confidence:
@@ -63,13 +64,24 @@ def _side(script: Script, call: Call, keyword: str, default: int | None = None) 
         return None
     if value.overridable and value.number == 1:
         return None  # a flag whose default is 1 says nothing about the run
-    return Side(
-        value.value,
-        script.path,
-        script.mark(expression),
-        f"{call.short}({keyword}={value.value})",
-        not value.overridable,
-    )
+    label, dest = f"{call.short}({keyword}={value.value})", value.name if value.overridable else ""
+    return Side(value.value, script.path, script.mark(expression), label, not value.overridable, dest)
+
+
+def _launched(
+    script: Script, call: Call, keyword: str, launches: list[Launch], default: int | None = None
+) -> list[Side | None]:
+    """What ``keyword`` is in each run: the launch lines' flags where it is an argument, else what the script says."""
+    expression = call.keywords.get(keyword)
+    value = script.value(expression) if expression is not None else None
+    if value is None or not value.overridable or not launches:
+        return [_side(script, call, keyword, default)]
+    sides: list[Side | None] = []
+    for launch in launches:
+        stated = _arg_side(launch, value.name, *script.flags.get(value.name, ()))
+        mentioned = any(name in launch.args for name in (value.name, *script.flags.get(value.name, ())))
+        sides.append(stated if stated is not None or mentioned else _side(script, call, keyword, default))
+    return sides
 
 
 def _fact_side(found: View, role: str) -> Side | None:
@@ -193,7 +205,7 @@ def _view_sides(found: View) -> tuple[Side | None, Side | None, Side | None, Sid
 
 def scripts_with_deepspeed(tree: Tree) -> Iterator[Finding]:
     """Scripts that name a DeepSpeed file, by the engine that they hand it to."""
-    overridden = _launched_scripts(tree)
+    overridden = joins.launches_of_scripts(tree)
     for script in tree.scripts.values():
         for path in joins.deepspeed_of_script(tree, script):
             deepspeed = tree.view(path, "deepspeed")
@@ -205,31 +217,15 @@ def scripts_with_deepspeed(tree: Tree) -> Iterator[Finding]:
                     value = script.value(named)
                     if value is not None and tree.resolve(value.value, script.path) not in (path, None):
                         continue
-                steps = _unless_launched(
-                    _side(script, call, "gradient_accumulation_steps", 1),
-                    launches,
-                    "gradient_accumulation_steps",
-                )
-                micro = _unless_launched(
-                    _side(script, call, "per_device_train_batch_size"),
-                    launches,
-                    "per_device_train_batch_size",
-                )
                 clip, most = _side(script, call, "max_grad_norm"), _side(script, call, "max_steps")
+                micros = _launched(script, call, "per_device_train_batch_size", launches)
+                counts = _launched(script, call, "gradient_accumulation_steps", launches, 1)
                 if call.splat or "gradient_accumulation_steps" in script.stores:
                     continue
-                yield from compare_trainer(deepspeed, steps, micro, clip, most)
-            yield from _accelerate_plugin(script, deepspeed)
+                for steps, micro in zip(counts, micros * len(counts) if len(micros) == 1 else micros):
+                    yield from compare_trainer(deepspeed, steps, micro, clip, most)
+            yield from _accelerate_plugin(script, deepspeed, launches)
             yield from _deepspeed_engine(script, deepspeed, launches)
-
-
-def _launched_scripts(tree: Tree) -> dict[str, list[Launch]]:
-    table: dict[str, list[Launch]] = {}
-    for launch in tree.launches:
-        script = joins.script_of_launch(tree, launch)
-        if script is not None:
-            table.setdefault(script.path, []).append(launch)
-    return table
 
 
 def _unless_launched(side: Side | None, launches: list[Launch], name: str) -> Side | None:
@@ -239,7 +235,7 @@ def _unless_launched(side: Side | None, launches: list[Launch], name: str) -> Si
     return side
 
 
-def _accelerate_plugin(script: Script, deepspeed: View) -> Iterator[Finding]:
+def _accelerate_plugin(script: Script, deepspeed: View, launches: list[Launch]) -> Iterator[Finding]:
     """A plugin made from a file, and an Accelerator with a count.
 
     accelerate ≥ 1.8: "Gradient accumulation steps mismatch … Using DeepSpeed's value"; 0.23–1.7: two counters,
@@ -254,30 +250,33 @@ def _accelerate_plugin(script: Script, deepspeed: View) -> Iterator[Finding]:
         if not plugins or not ({"deepspeed_plugin", "deepspeed_plugins"} & set(call.keywords)):
             continue
         yield from strict_json(deepspeed)
-        own = _side(script, call, "gradient_accumulation_steps")
-        if own is None:
-            continue
-        theirs = _fact_side(deepspeed, "accumulation")
-        if theirs is not None and own.number != theirs.number:
-            message = (
-                f"the DeepSpeed configuration accumulates {theirs.number} microbatches, {own.label} says {own.number}: DeepSpeed's value "
-                "wins with a warning (accelerate 1.8 and later), or two counters run side by side (0.23 to 1.7)"
-            )
-            yield _conflict("config-accum-conflict", theirs, own, message)
-        elif (
-            "accumulation" not in deepspeed.facts
-            and deepspeed.entry("accumulation") is None
-            and (own.number or 1) > 1
-        ):
-            yield report(
-                "accum-not-wired",
-                own.path,
-                own.mark,
-                f"{own.label} does not reach the engine: the DeepSpeed configuration has no gradient_accumulation_steps, "
-                'the plugin inserts 1, and that value wins; add "gradient_accumulation_steps": "auto" there',
-                confidence=own.confidence,
-                related=[(deepspeed.path, Mark(1, 1, 1, 1), "no gradient_accumulation_steps in this file")],
-            )
+        for own in _launched(script, call, "gradient_accumulation_steps", launches):
+            if own is not None:
+                yield from _plugin_against(own, deepspeed)
+
+
+def _plugin_against(own: Side, deepspeed: View) -> Iterator[Finding]:
+    theirs = _fact_side(deepspeed, "accumulation")
+    if theirs is not None and own.number != theirs.number:
+        message = (
+            f"the DeepSpeed configuration accumulates {theirs.number} microbatches, {own.label} says {own.number}: DeepSpeed's value "
+            "wins with a warning (accelerate 1.8 and later), or two counters run side by side (0.23 to 1.7)"
+        )
+        yield _conflict("config-accum-conflict", theirs, own, message)
+    elif (
+        "accumulation" not in deepspeed.facts
+        and deepspeed.entry("accumulation") is None
+        and (own.number or 1) > 1
+    ):
+        yield report(
+            "accum-not-wired",
+            own.path,
+            own.mark,
+            f"{own.label} does not reach the engine: the DeepSpeed configuration has no gradient_accumulation_steps, "
+            'the plugin inserts 1, and that value wins; add "gradient_accumulation_steps": "auto" there',
+            confidence=own.confidence,
+            related=[(deepspeed.path, Mark(1, 1, 1, 1), "no gradient_accumulation_steps in this file")],
+        )
 
 
 def _deepspeed_engine(script: Script, deepspeed: View, launches: list[Launch]) -> Iterator[Finding]:
@@ -389,6 +388,7 @@ def accelerate_with_scripts(tree: Tree) -> Iterator[Finding]:
     accelerate/utils/launch.py exports ACCELERATE_GRADIENT_ACCUMULATION_STEPS for DeepSpeed only, and
     ``Accelerator.__init__`` prefers that variable to its argument (run on 1.15.0.dev0: env 2, code 8 gives 2).
     """
+    launched = joins.launches_of_scripts(tree)
     for found, script in joins.accelerate_pairs(tree):
         stated = found.entry("gradient_accumulation_steps")
         inner = found.facts.get("accumulation")
@@ -418,8 +418,9 @@ def accelerate_with_scripts(tree: Tree) -> Iterator[Finding]:
                         related=[(found.path, mark, f"gradient_accumulation_steps {number} is stated here")],
                     )
                 continue
-            own = _side(script, call, "gradient_accumulation_steps")
-            if own is not None and own.number != number:
+            for own in _launched(script, call, "gradient_accumulation_steps", launched.get(script.path, [])):
+                if own is None or own.number == number:
+                    continue
                 theirs = Side(
                     number, found.path, mark, f"deepspeed_config.gradient_accumulation_steps {number}"
                 )
@@ -431,12 +432,10 @@ def accelerate_with_scripts(tree: Tree) -> Iterator[Finding]:
         if deepspeed and stated is None:
             for call in wiring.training_arguments(script):
                 if "gradient_accumulation_steps" not in script.stores:
-                    yield from compare_trainer(
-                        found,
-                        _side(script, call, "gradient_accumulation_steps", 1),
-                        None,
-                        _side(script, call, "max_grad_norm"),
-                    )
+                    for own in _launched(
+                        script, call, "gradient_accumulation_steps", launched.get(script.path, []), 1
+                    ):
+                        yield from compare_trainer(found, own, None, _side(script, call, "max_grad_norm"))
 
 
 # -- launch lines ------------------------------------------------------------------------------------

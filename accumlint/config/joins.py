@@ -130,6 +130,16 @@ def script_of_launch(tree: Tree, launch: Launch) -> Script | None:
     return tree.scripts.get(path) if path else None
 
 
+def launches_of_scripts(tree: Tree) -> dict[str, list[Launch]]:
+    """The launch lines of each script, by its path."""
+    table: dict[str, list[Launch]] = {}
+    for launch in tree.launches:
+        script = script_of_launch(tree, launch)
+        if script is not None:
+            table.setdefault(script.path, []).append(launch)
+    return table
+
+
 def configs_of_launch(tree: Tree, launch: Launch) -> list[tuple[View, Mark]]:
     """Training configurations that a launch line names: positionals and any flag whose value is a known file."""
     found = []

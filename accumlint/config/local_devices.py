@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 from accumlint.config.dialects import whole
 from accumlint.config.names import report
@@ -104,7 +105,7 @@ def _several_nodes(script: Script) -> Confidence | None:
     return None
 
 
-def check_script(script: Script) -> list[Finding]:
+def check_script(script: Script, launches: Sequence[Launch] = ()) -> list[Finding]:
     """Assignments and keywords named like an accumulation whose divisor counts one node's devices."""
     findings: list[Finding] = []
     sites: list[tuple[str, ast.expr, ast.AST]] = []
@@ -130,12 +131,20 @@ def check_script(script: Script) -> list[Finding]:
             for below in ast.walk(node):
                 if isinstance(below, ast.Return) and below.value is not None:
                     sites.append((node.name, below.value, below))
-    nodes_seen = _several_nodes(script) if any(names_accumulation(name) for name, _, _ in sites) else None
+    if not any(names_accumulation(name) for name, _, _ in sites):
+        return []
+    nodes_seen = _several_nodes(script)
+    for launch in launches:
+        seen = _launch_nodes(launch)
+        if seen is not None and (nodes_seen is None or seen > nodes_seen):
+            nodes_seen = seen
     if nodes_seen is None:
         return []
     for name, expression, place in sites:
         if not names_accumulation(name):
             continue
+        if any(isinstance(node, ast.Name) and names_accumulation(node.id) for node in ast.walk(expression)):
+            continue  # the count comes from another name, which is reported where it is computed
         expanded = _expand(script, expression)
         divisors = [
             node.right

@@ -161,6 +161,8 @@ def test_every_dialect_names_its_source_and_uses_known_words():
                     "stated",
                     "not_true",
                     "anywhere",
+                    "not_matching",
+                    "pattern",
                     "longer_than",
                 }, condition
                 if "matches" in condition:
@@ -174,6 +176,14 @@ def test_a_malformed_dialect_is_refused_with_its_name():
 
 # one configuration per check that no fixture and no rule page shows: the values that break it
 SPOKEN = [
+    (
+        "ppo.yaml",
+        (
+            "actor_rollout_ref: {actor: {ppo_mini_batch_size: 100, ppo_micro_batch_size_per_gpu: 8}}\n"
+            "trainer: {n_gpus_per_node: 8, nnodes: 1}\n"
+        ),
+        "ppo_mini_batch_size 100",
+    ),
     (
         "ds.json",
         '{"train_batch_size": 8, "gradient_accumulation_steps": 1, "managed_gradient_accumulation": false, "pipeline": {}}',
@@ -264,14 +274,18 @@ SPOKEN = [
     ),
     (
         "c.yaml",
-        ("trainer:\n  accumulate_grad_batches: 2\n"
-        "  callbacks: [{class_path: lightning.pytorch.callbacks.GradientAccumulationScheduler}]\n"),
+        (
+            "trainer:\n  accumulate_grad_batches: 2\n"
+            "  callbacks: [{class_path: lightning.pytorch.callbacks.GradientAccumulationScheduler}]\n"
+        ),
         "both own",
     ),
     (
         "c.yaml",
-        ("trainer:\n  accumulate_grad_batches: 1\n  strategy:\n    class_path: DeepSpeedStrategy\n"
-        "    init_args: {config: {gradient_accumulation_steps: 2}}\n"),
+        (
+            "trainer:\n  accumulate_grad_batches: 1\n  strategy:\n    class_path: DeepSpeedStrategy\n"
+            "    init_args: {config: {gradient_accumulation_steps: 2}}\n"
+        ),
         "refuses a second source",
     ),
     ("m.yaml", "calculate_per_token_loss: true\nddp_average_in_collective: true\n", "average_in_collective"),

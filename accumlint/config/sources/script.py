@@ -19,7 +19,7 @@ from accumlint.config.tree import Document, Entry, Mark, Node, Problem, Scalar, 
 _ACCUMULATION = re.compile(
     r"(?i)^(?!eval)(?!.*(fusion|dtype|fused|count(er)?$|loss|norm))"
     r"(.*_)?(grad(ient)?s?_?acc(um|umulation|umulate)?(_?(steps?|iters?|batches|freq|factor|num|every))?"
-    r"|accum(ulation|ulate)?_?(steps?|iters?|freq|grad_batches|num|every)|accumulate_grad_batches|ga_steps)$"
+    r"|accum(ulation|ulate)?_?(steps?|iters?|freq|grad_batches|num|every)|(n_|num_)?accum(ulate|ulation)?|accumulate_grad_batches|ga_steps)$"
 )
 MANY_CALLS = 20_000
 
@@ -70,6 +70,7 @@ class Script:
     imports: dict[str, str] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     arguments: dict[str, Value] = field(default_factory=dict)
+    flags: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by dest: its spellings, without dashes
     fields: dict[str, Value] = field(default_factory=dict)
     assigned: dict[str, list[ast.expr]] = field(default_factory=dict)
     environ: dict[str, Value] = field(default_factory=dict)
@@ -336,6 +337,7 @@ def _argument(script: Script, node: ast.Call, keywords: dict[str, ast.expr]) -> 
     default = keywords.get("default")
     value = script.value(default) if default is not None else None
     place = default if default is not None else node
+    script.flags[name] = tuple(flag.lstrip("-").replace("-", "_") for flag in flags)
     script.arguments[name] = Value(value.value if value else None, script.mark(place), name, True)
 
 
