@@ -15,7 +15,7 @@ from typing import Any
 from accumlint import knowledge
 from accumlint.config.arithmetic import Batch
 from accumlint.config.interpolation import resolve
-from accumlint.config.tree import Document, Entry, Listing, Mark, Scalar, Table
+from accumlint.config.tree import Document, Entry, Listing, Mark, Scalar, Table, walk
 
 ROLES = ("micro", "accumulation", "global", "clip", "max_steps")
 
@@ -59,6 +59,7 @@ class Dialect:
     detect: tuple[tuple[Evidence, ...], ...]
     refuse: tuple[Evidence, ...]
     nested: bool
+    scattered: bool  # the keys may stand in different sections, if each is written once
     roles: Mapping[str, tuple[str, ...]]
     defaults: Mapping[str, int]
     closes: str  # product | derived | local | none
@@ -171,6 +172,7 @@ def parse_dialect(name: str, data: Mapping[str, Any]) -> Dialect:
             detect=tuple(tuple(map(_evidence, group)) for group in data["detect"]),
             refuse=tuple(map(_evidence, data.get("refuse") or ())),
             nested=bool(data.get("nested", False)),
+            scattered=bool(data.get("scattered", False)),
             roles={role: _listed(keys) for role, keys in (data.get("roles") or {}).items()},
             defaults=dict(data.get("defaults") or {}),
             closes=batch.get("closes", "none"),
@@ -232,7 +234,23 @@ def recognise(document: Document) -> list[View]:
             if any(all(e.holds(table, root) for e in group) for group in candidate.detect):
                 taken.add(id(table))
                 views.append(view(candidate, document, table, root))
+        if candidate.scattered and all(found.dialect.closes == "none" for found in views):
+            for root in document.tables():
+                table = gathered(root)
+                if any(e.holds(table, root) for e in candidate.refuse):
+                    continue
+                if any(all(e.holds(table, root) for e in group) for group in candidate.detect):
+                    views.append(view(candidate, document, table, root))
     return views
+
+
+def gathered(root: Table) -> Table:
+    """All values of a document in one table, by their last key; keys that are written more than once are left out."""
+    seen: dict[str, list[Entry]] = {}
+    for _, entry in walk(root):
+        if not isinstance(entry.node, Table):
+            seen.setdefault(entry.key, []).append(entry)
+    return Table(tuple(entries[0] for entries in seen.values() if len(entries) == 1), root.mark)
 
 
 def view(of: Dialect, document: Document, table: Table, root: Table | None = None) -> View:

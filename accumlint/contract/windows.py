@@ -229,6 +229,10 @@ def _concerns(models: frozenset[int] | None, group: frozenset[int] | None) -> bo
 
 def _ledger(trace: Trace, events: list[Event], group: frozenset[int], alone: bool, certain: bool) -> Ledger:
     models = _models(events, group)
+    if alone and models is not None:
+        reached = [e.details.get("models") for e in events if e.kind is Kind.BACKWARD]
+        if not any(r is None or r & models for r in reached):
+            models = None  # the only optimizer there is: it trains what is trained, whatever it was given
     buffer: list[Contribution] = []
     windows: list[Window] = []
     current: list[Event] = []

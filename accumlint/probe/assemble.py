@@ -501,7 +501,7 @@ def _weigh_window(made: Assembled, inside: list[Event], raw: dict, known: list[t
         parts = []
         parallel = bool(event.details["parallel"])
         for identity, own in raw[event.details["number"]]:
-            reason = _why_unknown(own)
+            reason = _why_unknown(own) or ("the ledgers of the ranks cannot be laid over each other" if trace.distributed and ranks == 1 else "")
             if reason:
                 made.coarse |= "type" in reason
                 parts.append(Part(identity, BASIS, None, reason=reason, varies=varies))

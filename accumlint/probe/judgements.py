@@ -23,6 +23,7 @@ from accumlint.probe.assemble import Assembled, Slot, weigh
 from accumlint.probe.records import Run
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
+SKIPPED = "skipped by the loss scaler"
 NOT_DISCRIMINATING, NOT_RUN = "NOT-DISCRIMINATING", "NOT-RUN"
 
 # relative L2 norm in float64: observed at most 1e-15 on correct runs, the smallest fault is 1.7e-2
@@ -131,7 +132,7 @@ def judge(made: Assembled | None, run: Run) -> Report:
         if auxiliary.verdict.verdict in (FAIL, INCONCLUSIVE) and judgements["weights"].verdict in (PASS, NOT_DISCRIMINATING):
             judgements["weights"] = Verdict(auxiliary.verdict.verdict, f"{auxiliary.slot[0]}: {auxiliary.verdict.reason}")
     report = Report(made, windows, violations, applied & WITNESSED, judgements, auxiliaries, notes, pending, made.trace.window)
-    report.tails = [f"{w.disposition} ({w.size} microbatch{'es' if w.size != 1 else ''})" for w in windows if w.disposition != "full"]
+    report.tails = [f"{w.disposition} ({w.size} microbatch{'es' if w.size != 1 else ''})" for w in windows if w.disposition not in ("full", SKIPPED)]
     if pending:
         ended = run.recordings[0].ending
         report.tails.append(f"{pending} pending when {'the recording ended' if ended == 'updates' else 'training ended'}")
@@ -174,7 +175,7 @@ def _window(made: Assembled, run: Run, ledger: Ledger, window: Window) -> Window
     gap = formulas.separation(counts)
     named = None
     if known and len(known) == len(found):
-        named = formulas.name(counts, _over_all(found, ratios, counts), max(window.alive, 1), made.trace.window)
+        named = formulas.name(counts, ratios, max(window.alive, 1), made.trace.window)
     number = window.step.details["number"] if window.step is not None else None
     step = made.steps[0][number] if number is not None and number < len(made.steps[0]) else None
     backwards = [made.backwards[0][c.event.details["number"]] for c in window.contributions]
@@ -182,15 +183,10 @@ def _window(made: Assembled, run: Run, ledger: Ledger, window: Window) -> Window
         window.index, window.size,
         tuple(tuple(int(n) if n == int(n) else float(n) for n in ns) for ns in counts),  # type: ignore[misc]
         tuple(tuple(str(r) for r in rs) for rs in ratios), str(named) if named is not None else "", gap,
-        _weights(made, window, found, named, gap), _integrity(made, ledger, window, number), _reference(run, step, window),
+        _weights(made, window, found, named, gap), _integrity(made, ledger, window, number), _reference(made, run, window, number),
         _clocks(ledger, window), tuple(c.event.details["forward_sync"] for c in window.contributions),
         tuple(b.get("reductions") for b in backwards), _disposition(ledger, window), _clip_factor(step),
     )  # fmt: skip
-
-
-def _over_all(found: Sequence[weights.Share], ratios: list[list[Fraction]], counts: list[list[Fraction]]) -> list[list[Fraction]]:
-    """Ratios against the targets of all ranks, where the share was measured against its own rank's."""
-    return ratios
 
 
 def _weights(made: Assembled, window: Window, found: Sequence[weights.Share], named: formulas.Named | None, gap: float) -> Verdict:
@@ -207,8 +203,6 @@ def _weights(made: Assembled, window: Window, found: Sequence[weights.Share], na
         if gap == 0:
             return Verdict(NOT_DISCRIMINATING, "equal counts: the token mean and the mean of means give the same weights", 0.0)
         return Verdict(PASS, "every valid target of the window weighs 1/N", 0.0)
-    if window.erased and not any(not _left_loop(window, c.event, clear) for c, clear in window.erased):
-        pass  # dropped by decision before the window began
     what = str(named) if named is not None else "no known formula"
     return Verdict(FAIL, f"weights follow the {what}, a target is off by up to {deviation:.3g}", deviation)
 
@@ -309,21 +303,45 @@ def _integrity_of_ranks(records: Sequence[Mapping[str, Any]], band: float, windo
     return Verdict(PASS, f"the gradient is the sum of all ranks' contributions times {factor:.6g}", residual)
 
 
-def _reference(run: Run, step: Mapping[str, Any] | None, window: Window) -> Verdict:
-    if step is None:
+def _reference(made: Assembled, run: Run, window: Window, number: int | None) -> Verdict:
+    if number is None:
         return Verdict(NOT_RUN, "no step")
-    replay = next((r for r in run.recordings[0].records if r["k"] == "replay" and r.get("step") == step["s"]), None)
-    if replay is None:
-        return Verdict(NOT_RUN, "this window was not recomputed")
-    if replay.get("reason"):
-        return Verdict(NOT_RUN, str(replay["reason"]))
-    value = float(replay["total"])
-    how = "one full batch" if replay.get("full") else "the sum of its microbatches"
+    replays = []
+    for recording, steps in zip(run.recordings, made.steps):
+        step = steps[number] if number < len(steps) else None
+        found = next((r for r in recording.records if step is not None and r["k"] == "replay" and r.get("step") == step["s"]), None)
+        if found is None:
+            return Verdict(NOT_RUN, "this window was not recomputed")
+        if found.get("reason"):
+            return Verdict(NOT_RUN, str(found["reason"]))
+        replays.append(found)
+    if made.trace.distributed and len(replays) < 2:
+        return Verdict(NOT_RUN, "the ledgers of the ranks could not be laid over each other")
+    how = "one full batch" if all(r.get("full") for r in replays) else "the sum of its microbatches"
+    if len(replays) == 1:
+        value = float(replays[0]["total"])
+    else:
+        how += " over all ranks"
+        value = _reference_of_ranks(window, replays)
+    telling = any(r.get("telling") for r in replays) or len({r.get("targets") for r in replays}) > 1
     if value <= REPLAY_TOLERANCE:
-        if window.size > 1 and not replay.get("telling", True):
+        if not telling:
             return Verdict(NOT_DISCRIMINATING, f"equals {how} in float64; with equal counts the mean of means would too", value)
         return Verdict(PASS, f"equals {how} in float64", value)
     return Verdict(FAIL, f"differs from {how} in float64", value)
+
+
+def _reference_of_ranks(window: Window, replays: Sequence[Mapping[str, Any]]) -> float:
+    """Relative L2 between what the ranks accumulated, reduced as the run reduces, and the full batch, on chosen elements."""
+    reduces = window.of(Kind.REDUCE)
+    parallel = any(c.event.details["parallel"] for c in window.fresh)
+    average = bool(reduces[0].details["average"]) if reduces else parallel
+    divisor = len(replays) if average else 1
+    ours = [math.fsum(column) / divisor for column in zip(*(r["accumulated"] for r in replays))]
+    targets = math.fsum(r["targets"] for r in replays)
+    full = [math.fsum(column) / targets for column in zip(*(r["numerators"] for r in replays))]
+    size = _norm(full)
+    return _norm([a - f for a, f in zip(ours, full)]) / size if size else float("inf")
 
 
 _CLOCKS = {
@@ -358,7 +376,7 @@ def _disposition(ledger: Ledger, window: Window) -> str:
     if any(_left_loop(window, c.event, clear) for c, clear in window.erased):
         return "full, after a dropped tail"
     if window.step is not None and not window.step.details["applied"]:
-        return "skipped by the loss scaler"
+        return SKIPPED
     if window.size < ledger.usual:
         return "flushed short"
     return "full"
@@ -472,7 +490,7 @@ def _summary(made: Assembled, run: Run, windows: Sequence[WindowReport], violati
     else:
         out["clocks"] = Verdict(FAIL, "breaks " + ", ".join(broken)) if broken else Verdict(PASS, "one step for each window, and everything else in step with it")
     tails = sorted({v.rule for v in violations if v.rule[3] == "5"})
-    short = [w for w in windows if w.disposition != "full"]
+    short = [w for w in windows if w.disposition not in ("full", SKIPPED)]
     if tails:
         out["tail"] = Verdict(FAIL, "breaks " + ", ".join(tails))
     elif short:

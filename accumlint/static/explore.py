@@ -26,6 +26,7 @@ class Root:
     times: int = 1
     cls: ir.Class | None = None  # a class whose hooks a framework calls
     role: str = ""
+    callback: bool = False  # holds one microbatch and no loop: somebody calls it once for each
 
     @property
     def name(self) -> str:
@@ -111,6 +112,18 @@ def roots(module: ir.Module, covered: set[ir.Function]) -> list[ir.Function]:
     return sorted(wanted, key=rank)
 
 
+def rebound_windows(module: ir.Module, vocabulary: Vocabulary) -> frozenset[str]:
+    """Spellings of K that a script assigns in several places (``accum = 1``, then something computed)."""
+    seen: dict[str, int] = {}
+    for node in module.sites:
+        if type(node).__name__ == "Assign":
+            for target in node.targets:
+                name = getattr(target.target, "value", None)
+                if isinstance(name, str) and vocabulary.is_window(name):
+                    seen[name] = seen.get(name, 0) + 1
+    return frozenset(name for name, count in seen.items() if count > 1)
+
+
 class Explorer:
     """Explores one module; the findings are judged elsewhere."""
 
@@ -119,6 +132,7 @@ class Explorer:
         self.vocabulary = vocabulary
         self.max_paths = max_paths
         self.receivers = receivers_of(module)
+        self.rebound = rebound_windows(module, vocabulary)
         self.ignored_constant = ignored_constant
         self.covered: set[ir.Function] = set()
         self.around: set[str] = set()  # traits that hold for hooks of a framework
@@ -166,7 +180,7 @@ class Explorer:
         learned = Learned()
         callers = [None, *(f for f in self.module.functions if "Trainer" in f.calls and f.owner is None)]
         for function in (*callers, *callers):  # a window that one call names is known to the next
-            run = Interpreter(self.module, self.vocabulary, learned, receivers=self.receivers, budget=20_000)
+            run = Interpreter(self.module, self.vocabulary, learned, receivers=self.receivers, rebound=self.rebound, budget=20_000)
             try:
                 self._run(run, Root(function))
             except Relearn:
@@ -176,7 +190,7 @@ class Explorer:
                 self.around_names.setdefault(name, site)
 
     def _interpreter(self, learned: Learned, **options: Any) -> Interpreter:
-        run = Interpreter(self.module, self.vocabulary, learned, receivers=self.receivers, **options)
+        run = Interpreter(self.module, self.vocabulary, learned, receivers=self.receivers, rebound=self.rebound, **options)
         if self.ignored_constant:
             run.traits.add("ignored labels")
         return run
@@ -193,7 +207,7 @@ class Explorer:
             elif root.function is None:
                 run.run_module()
             else:
-                run.run_root(root.function, root.times)
+                run.run_root(root.function, root.times, root.callback)
         except OutOfBudget:
             return "budget"
         except Abort:
@@ -202,7 +216,7 @@ class Explorer:
 
     def _root(self, root: Root) -> Explored | None:
         learned = Learned()
-        backwards = False
+        backwards = steps = False
         for _ in range(4):
             before = learned.size()
             run = self._interpreter(learned, scouting=True, budget=40_000)
@@ -211,6 +225,7 @@ class Explorer:
             except Relearn:
                 continue
             backwards = backwards or any(e.kind is Kind.BACKWARD for e in run.events)
+            steps = steps or any(e.kind is Kind.STEP for e in run.events)
             if learned.size() == before:
                 break
         self.covered |= learned.covered
@@ -218,6 +233,8 @@ class Explorer:
             return None
         if root.function is not None and not learned.outer_loop and learned.own_loop and not learned.builds_optimizer:
             root = Root(root.function, 2)
+        elif root.function is not None and not learned.own_loop and steps and root.cls is None:
+            root = Root(root.function, callback=True)
         out = Explored(root, learned=learned)
         self._paths(root, learned, out)
         return out

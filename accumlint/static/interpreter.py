@@ -145,6 +145,7 @@ class Interpreter:
         length: int = 8,
         budget: int = 60_000,
         receivers: dict[str, frozenset[str]] | None = None,
+        rebound: frozenset[str] = frozenset(),
     ) -> None:
         self.module = module
         self.vocabulary = vocabulary
@@ -156,6 +157,7 @@ class Interpreter:
         self.length = length
         self.budget = budget
         self.receivers = receivers or {}
+        self.rebound = rebound  # spellings of K that are assigned more than once: their first value is a fallback
         self.events: list[Event] = []
         self.subjects: dict[int, Subject] = {}
         self.things: dict[str, Any] = {}  # one object per unresolved access path
@@ -461,7 +463,7 @@ class Interpreter:
                 if isinstance(value, Unknown) or (isinstance(value, Quantity) and not value.known):
                     value = self._counter_start(current, key, change)
                 value = quantity(value).tagged(f"counter:{key}") if isinstance(value, (int, Quantity)) else value
-                if isinstance(value, Quantity):
+                if isinstance(value, Quantity) and change:
                     self.emit(Kind.COUNT, statement.site, name=key, value=value.integer, by=change)
         elif isinstance(current, list) and isinstance(change, (list, tuple)):
             current.extend(change)
@@ -699,13 +701,16 @@ class Interpreter:
         length = stream.length
         if role == "generator":
             return (self.length if length is None else min(length, 2 * self.length)), True, False
-        if stream.literal and length is not None:
+        if stream.literal and length is not None and not (role == "micro" and length == 0):
             return min(length, 24), length <= 24, False
         if role == "micro":
             if length is None:
                 if stream.bound:
                     self.learned.lengths.add(stream.bound)
                     raise Relearn
+                return self.length, True, False
+            if length <= K and not isinstance(stream.thing, int):
+                # a list that the script fills from data: as long as a loader
                 return self.length, True, False
             return min(length, 2 * self.length), length <= 2 * self.length, False
         if role == "window":
@@ -1147,7 +1152,7 @@ class Interpreter:
         if isinstance(value, int) and value > EPOCHS and self.vocabulary.named("epochs", name):
             return Quantity.of(EPOCHS, "epochs")
         if self.vocabulary.is_window(name):
-            if isinstance(value, Unknown) and value.batch < 0 or isinstance(value, int) and value > 1:
+            if isinstance(value, Unknown) and value.batch < 0 or isinstance(value, int) and (value > 1 or value == 1 and name in self.rebound):
                 self.window_names.setdefault(name, site)
                 if isinstance(value, int):
                     self.traits.add(f"window literal {value}")
@@ -1825,7 +1830,7 @@ class Interpreter:
             two = Quantity.of(K, "K")
         if "K" in two.tags and counting:
             self.window_in_gate = True
-        if self.scouting and counting:
+        if self.scouting and (counting or "K" in two.tags or isinstance(right, Unknown) and right.batch < 0 and not one.known):
             period = right if isinstance(right, (int, Unknown)) else two
             if isinstance(right, Quantity) and not right.known and len(right.symbols) == 1:
                 period = Unknown(right.symbols[0][0], tags=right.tags)
@@ -1858,10 +1863,11 @@ class Interpreter:
             if isinstance(value, tuple) and value[:1] == ("module",):
                 return Stream(lambda i: Unknown("item"))
             held = list(value)
-            return Stream(lambda i: held[i], len(held), literal=True)
+            # scouting looks into the body of a loop over nothing, too
+            return Stream(lambda i: held[i] if i < len(held) else self.batch_data("item"), len(held), literal=True)
         if isinstance(value, dict):
             keys = list(value)
-            return Stream(lambda i: keys[i], len(keys), literal=True)
+            return Stream(lambda i: keys[i] if i < len(keys) else Unknown("key"), len(keys), literal=True)
         if isinstance(value, Thing):
             return self.registry.iterate(self, value)
         if isinstance(value, Tensor):
@@ -2188,14 +2194,24 @@ class Interpreter:
         for name, argument in call.kwargs.items():
             instance.attributes[name] = self.named(name, argument, call.site)
 
-    def run_root(self, function: ir.Function, times: int) -> None:
-        """Call a function whose callers are not shown, ``times`` times, with what its parameter names say."""
+    def run_root(self, function: ir.Function, times: int, callback: bool = False) -> None:
+        """Call a function whose callers are not shown, ``times`` times, with what its parameter names say.
+
+        ``callback``: it holds one microbatch and no loop, so it is called once for each.
+        """
         frame = self.prepare_module(function.module or self.module)
         bound: Any = None
         if function.owner is not None and "staticmethod" not in function.decorator_names:
             bound = self.blank_instance(function.owner)
         callee = Closure(function, self._enclosing_frame(function, frame), bound)
         args = self._root_arguments(function, bound, frame)
+        if callback:
+            self.assumptions.add(f"`{function.name}` is called once per microbatch")
+            for _ in range(2 * self.length if not self.scouting else 1):
+                self.microbatch += 1
+                self.emit(Kind.MICROBATCH, function.site)
+                self.call_closure(callee, self._root_arguments(function, bound, frame), {}, function.site)
+            return
         for _ in range(times):
             self.call_closure(callee, list(args), {}, function.site)
             self.epoch += 1
@@ -2232,7 +2248,8 @@ class Interpreter:
                 frame = self.module_frame(cls.module) if cls.module is not None else Frame()
                 self.call_closure(init, self._root_arguments(init.function, instance, frame), {}, cls.site)
             except Abort:
-                pass
+                # an argument check that the unknown arguments did not pass: what was set so far is kept
+                self.traits.add("constructor raised")
         return instance
 
 

@@ -96,7 +96,7 @@ class Vocabulary:
         return self._memory[key]
 
 
-_GROUPS = ("rescale", "reduce", "average", "average_objects", "checkpoint", "evaluate", "log")
+_GROUPS = ("clip_names", "rescale", "reduce", "average", "average_objects", "checkpoint", "evaluate", "log")
 
 
 def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,6 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "ACC403": frozenset({"ACC401"}),
     "ACC504": frozenset({"ACC501", "ACC502", "ACC503", "ACC213"}),
     "ACC404": frozenset({"ACC402"}),
-    "ACC401": frozenset({"ACC402"}),
     "ACC502": frozenset({"ACC501", "ACC503"}),
     "ACC501": frozenset({"ACC503"}),
     "ACC601": frozenset({"ACC208"}),

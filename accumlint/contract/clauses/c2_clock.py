@@ -374,7 +374,7 @@ def judge_trace(trace: Trace) -> list[Violation]:
     """What can be said of a trace in which no optimizer steps at all."""
     out = []
     marks = sorted(t for t in trace.traits if t.startswith("steps in backward@"))
-    if marks and (trace.window_text or any(e.kind is Kind.LOOP and e.details["role"] == "window" for e in trace.events)):
+    if marks and "constructor raised" not in trace.traits and (trace.window_text or any(e.kind is Kind.LOOP and e.details["role"] == "window" for e in trace.events)):
         out.append(in_backward(int(marks[0].rpartition("@")[2]), trace.window))
     stuck = sorted(t for t in trace.traits if t.startswith("stuck gate@"))
     empty = sorted(t for t in trace.traits if t.startswith("empty loop@"))

@@ -183,23 +183,41 @@ def _missing_state(ledger: Ledger, judgement: Judgement) -> None:
                 used[event.subject] = "scheduler"
             elif event.kind is Kind.SCALER_UPDATE and event.subject >= 0:
                 used[event.subject] = "scaler"
-    for event in (e for w in [*ledger.windows, ledger.pending] for e in w.of(Kind.CHECKPOINT)):
-        if not event.details["resumable"] or event.details["opaque"]:
+    optional = {s for s in used if "may be disabled" in ledger.trace.subjects[s].traits} if used else set()
+    for group in _written_together(ledger):
+        if not any(e.details["resumable"] for e in group) or any(e.details["opaque"] for e in group):
             continue
-        kinds = event.details["kinds"]
-        lacking = sorted({kind for subject, kind in used.items() if subject not in event.details["holds"] and kind not in kinds})
-        keys = set(event.details["keys"])
-        lacking = [kind for kind in lacking if not any(kind in key.lower() or kind[:5] in key.lower() for key in keys)]
-        counted = any(isinstance(v, list) or v in ("value", "?") for v in event.details["keys"].values())
+        kinds = frozenset().union(*(e.details["kinds"] for e in group))
+        holds = frozenset().union(*(e.details["holds"] for e in group))
+        keys = {key for e in group for key in e.details["keys"]}
+        missing = [s for s, kind in used.items() if s not in holds and kind not in kinds]
+        missing = [s for s in missing if not any(used[s][:5] in key.lower() for key in keys)]
+        lacking = sorted({used[s] for s in missing})
+        counted = any(isinstance(v, list) or v in ("value", "?") for e in group for v in e.details["keys"].values())
         if not lacking and not counted and {"resumes", "restores optimizer"} <= ledger.trace.traits and not used:
             lacking = ["count of updates"]
         if lacking:
+            event = next(e for e in group if e.details["resumable"])
             judgement.violations.append(Violation(
                 "ACC704", event.site,
                 f"the checkpoint holds the optimizer but not the {' or the '.join(lacking)}: after a resume it starts anew",
-                {}, severity=Severity.ERROR,
+                {}, severity=Severity.ADVICE if missing and set(missing) <= optional else None,
             ))  # fmt: skip
             return
+
+
+def _written_together(ledger: Ledger) -> list[list[Event]]:
+    """Checkpoints that are written one after the other are one checkpoint in several files."""
+    groups: list[list[Event]] = []
+    previous: Event | None = None
+    for event in ledger.trace.events:
+        if event.kind is Kind.CHECKPOINT:
+            if previous is not None and previous.kind is Kind.CHECKPOINT and previous.microbatch == event.microbatch and previous.stack == event.stack:
+                groups[-1].append(event)
+            else:
+                groups.append([event])
+        previous = event
+    return groups
 
 
 def _resume(ledger: Ledger, judgement: Judgement, per_window: dict[str, float]) -> None:

@@ -16,10 +16,12 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
         return
     judgement.applied.add("ACC801")
     moved: dict[int, int] = {}
+    times: dict[int, int] = {}
     for window in [*ledger.windows, ledger.pending]:
         for event in window.of(Kind.SCHEDULE):
             if not event.details.get("absolute"):
                 moved[event.subject] = moved.get(event.subject, 0) + event.details.get("times", 1)
+                times[event.subject] = event.details.get("times", 1)
     microbatches = len({e.microbatch for e in trace.events if e.kind is Kind.BACKWARD})
     for subject, steps in sorted(moved.items()):
         entry = trace.subjects.get(subject)
@@ -27,7 +29,7 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
             continue
         value = entry.horizon.value
         warmup = entry.horizon.warmup
-        if warmup is not None and "len" in warmup.tags and "K" not in warmup.tags and "K" in value.tags and steps <= len(ledger.windows) + 1:
+        if warmup is not None and "len" in warmup.tags and "K" not in warmup.tags and "K" in value.tags and steps <= (len(ledger.windows) + 1) * times[subject]:
             judgement.violations.append(Violation(
                 "ACC801", entry.horizon.warmup_site,
                 f"the warm-up is counted in microbatches, the total in updates: it lasts {ledger.usual} times as long as meant", {"windows": ledger.sizes},
@@ -36,9 +38,9 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
         if "len" not in value.tags or not value.known or not value.uniform or "K" in value.tags:
             continue
         length = value.ranks[0]
-        if steps < 2 or steps > len(ledger.windows) + 1:
+        if steps < 2 or steps > (len(ledger.windows) + 1) * times[subject]:
             continue
-        if length == Fraction(microbatches) or length >= 2 * steps and length * 2 >= microbatches and length % trace.length == 0:
+        if length == Fraction(microbatches * times[subject]) or length >= 2 * steps and length * 2 >= microbatches and length % trace.length == 0:
             judgement.violations.append(Violation(
                 "ACC801", entry.horizon.site,
                 f"the schedule is {length} steps long, the number of microbatches, but moves once per update, {steps} times: "

@@ -254,6 +254,9 @@ class Registry:
         handler = self.table.inherited.get((instance.role, call.name)) or self.table.inherited.get(("*", call.name))
         if handler is not None:
             return handler(run, instance, call)
+        method = self.table.methods.get((instance.role, call.name)) if instance.role else None
+        if method is not None:
+            return method(run, instance, call)
         key = f"{instance.cls.name}.{call.name}"
         held = run.things.get(key)
         if held is not None:

@@ -67,7 +67,7 @@ def _range(run: Interpreter, call: Call) -> Any:
             held = range(start.integer, stop.integer, step.integer)
             if run.learned.literal is not None and literal == run.learned.literal:
                 held = range(3)
-            return Stream(lambda i: Quantity.of(held[i % len(held)] if held else 0, tag), len(held), thing=literal)
+            return Stream(lambda i: Quantity.of(held.start + i * held.step, tag), len(held), thing=literal)
     bound = ""
     for candidate in (args[1] if len(args) > 1 else args[0],):
         if isinstance(candidate, Unknown):
@@ -220,7 +220,11 @@ def _round(run: Interpreter, call: Call) -> Any:
         return run.unknown(f"float({value!r})", call.site)
     if isinstance(value, Tensor):
         return tensors.detached(value)
-    if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, Test) and value.op in ("known", "far"):
+        return int(value.parts[0])
+    if isinstance(value, (int, Fraction)):
         operation = {"int": int, "ceil": math.ceil, "floor": math.floor, "round": round, "trunc": int, "abs": abs}.get(call.name)
         return operation(value) if operation is not None else value
     if isinstance(value, Quantity):

@@ -10,7 +10,7 @@ import dataclasses
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from accumlint.contract.events import Horizon, Kind, Subject
+from accumlint.contract.events import Horizon, Kind, Part, Subject
 from accumlint.contract.quantity import RANKS, Quantity
 from accumlint.static import syntax as ir
 from accumlint.static import tensors
@@ -187,9 +187,9 @@ def _step_optimizer(run: Interpreter, optimizer: Thing, site: int, **details: An
 @method("optimizer", "step")
 def _optimizer_step(run: Interpreter, receiver: Thing, call: Call) -> Any:
     for value in call.values:
-        if isinstance(value, Closure):
+        if isinstance(value, (Closure, Partial)):
             # the closure runs forward and backward before the step
-            return_value = run.call_closure(value, [], {}, call.site)
+            return_value = run.call_value(value, type(call)(call.site, "closure", [], {}, call.node, call.key, call.frame))
             _step_optimizer(run, receiver, call.site)
             return return_value
     if "scale" in call.kwargs:
@@ -241,12 +241,13 @@ def _multiply_grads(run: Interpreter, receiver: Thing, call: Call) -> Any:
 @method("model data_parallel sharded", "state_dict")
 @method("loader", "state_dict")
 def _state_dict(run: Interpreter, receiver: Thing, call: Call) -> Any:
-    return Unknown(call.key, tags=frozenset({f"state:{receiver.number}", f"state of {receiver.kind}"}))
+    kind = receiver.kind if isinstance(receiver, Thing) else receiver.role
+    return Unknown(call.key, tags=frozenset({f"state:{receiver.number}", f"state of {kind}"}))
 
 
 @method("optimizer scheduler scaler model data_parallel sharded loader", "load_state_dict")
 def _load_state(run: Interpreter, receiver: Thing, call: Call) -> Any:
-    run.traits.add(f"restores {receiver.kind}")
+    run.traits.add(f"restores {receiver.kind if isinstance(receiver, Thing) else receiver.role}")
     return None
 
 
@@ -599,6 +600,8 @@ def _no_sync(run: Interpreter, receiver: Any, call: Call) -> Any:
     run.traits.add("no_sync")
     if isinstance(receiver, Thing) and receiver.kind == "model":
         receiver.kind = "data_parallel"
+    elif isinstance(receiver, Instance):
+        receiver.state["parallel"] = "ddp"
     return Context("no_sync", (models_of(receiver), tuple(run.stack)), call.site)
 
 
@@ -803,6 +806,9 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None, via
         if not inputs:
             result.batch = run.current_batch()
         result.local = True
+        items = call.kwargs.get("num_items_in_batch")
+        if isinstance(items, Quantity):
+            result.count = items  # the model divides its summed loss by this count
     graph = not run.no_grad
     frozen = all(run.things.get(f"frozen {m}") for m in models) if models else False
     reached = frozenset() if frozen else frozenset(m for m in models if not run.things.get(f"frozen {m}"))
@@ -870,6 +876,9 @@ for _kind in MODELS:
 
 def _model_loss(run: Interpreter, value: Tensor) -> Tensor:
     """The loss that a model returns: a mean; over valid targets where it is a language model fed with padding."""
+    if value.count is not None:
+        part = Part(value.batch, "valid", Quantity.of(1) / value.count, varies=True)
+        return dataclasses.replace(value, form="scalar", parts=(part,), basis="valid", varies=True, count=None)
     if any(word in value.role for word in LANGUAGE_MODELS) and "padding" in run.traits:
         return dataclasses.replace(value, basis="valid" if "Token" not in value.role and "Masked" not in value.role else "unshifted", varies=True)
     return value
@@ -1127,7 +1136,7 @@ def _named_call(run: Interpreter, origin: str, call: Call) -> Any:
     """Constructors and groups of names; anything else is unseen."""
     name = call.name
     vocabulary = run.vocabulary
-    if name in vocabulary.clip:
+    if name in vocabulary.clip or vocabulary.matches("clip_names", name) and call.values:
         return clip(run, call)
     if name in vocabulary.loss_functions and call.args:
         return _loss_function(run, call)
@@ -1140,7 +1149,8 @@ def _named_call(run: Interpreter, origin: str, call: Call) -> Any:
         return make_scheduler(run, call)
     if kind in ("scaler", "callable_scaler"):
         made = run.thing(kind, name, call.site)
-        made.state["enabled"] = call.kwargs.get("enabled", True)
+        if call.kwargs.get("enabled", True) is not True:
+            run.subjects[made.number].traits = frozenset({"may be disabled"})
         return made
     if kind in ("data_parallel", "sharded"):
         return wrap(run, call, kind)
