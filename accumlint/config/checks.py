@@ -100,7 +100,9 @@ def holds(view: View, condition: Condition) -> bool:
     if "not_true" in condition:  # absent or false: for switches whose default is off
         value = view.value(condition["not_true"])
         return value is None or value is False
-    if "not_matching" in condition:  # absent, or a text without the pattern; what is computed could be anything
+    if (
+        "not_matching" in condition
+    ):  # absent, or a text without the pattern; what is computed could be anything
         entry = view.entry(condition["not_matching"])
         value = view.value(condition["not_matching"])
         return entry is None or (isinstance(value, str) and not re.search(condition["pattern"], value))
@@ -315,6 +317,17 @@ def check_schedule(document: Document) -> list[Finding]:
     return findings
 
 
+# where a recipe states how many rows it trains on
+_ROWS = (
+    "dataset.split",
+    "dataset.num_samples",
+    "dataset.max_samples",
+    "dataset.num_rows",
+    "dataset.size",
+    "num_train_samples",
+    "num_samples",
+    "max_samples",
+)
 _SLICE = re.compile(r"\w*\[(\d*):(\d+)\]\s*\Z")
 
 
@@ -333,9 +346,7 @@ def check_short_epoch(view: View) -> list[Finding]:
     ):
         return []
     match = _SLICE.match(str(entry.value))
-    if match is None:
-        return []
-    rows = int(match.group(2)) - int(match.group(1) or 0)
+    rows = int(match.group(2)) - int(match.group(1) or 0) if match else whole(resolve(entry, view.root)) or 0
     batches = -(-rows // micro)
     if rows <= 0 or batches >= k:
         return []
@@ -346,7 +357,7 @@ def check_short_epoch(view: View) -> list[Finding]:
             view.path,
             fact.mark,
             f"{rows} rows are at most {batches} microbatches of {micro}, fewer than the {k} of one window: torchtune drops the rest, so no update happens",
-            related=[(view.path, entry.mark, "the slice of the data set")],
+            related=[(view.path, entry.mark, "so many rows")],
         )
     ]
 
