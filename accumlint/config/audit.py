@@ -20,7 +20,7 @@ from accumlint.config.sources.script import read_script
 from accumlint.config.tree import Document, Mark, Problem
 from accumlint.findings import Finding, Severity
 
-MAX_TEXT = 4 * 1024 * 1024  # scripts and launch files above this are data
+MAX_TEXT = 1024 * 1024  # scripts and launch files above this are generated or data
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class Assembled:
     notes: list[str] = field(default_factory=list)
     reached: set[Place] = field(default_factory=set)
     coarse: bool = False
-    averaged_by_hand: bool | None = None
+    data: list[list[list[list[int]]]] = field(default_factory=list)  # per rank and fetched batch: counts of integer tensors
 
 
 # ---- one rank: records to events ----------------------------------------------------------------------------------
@@ -130,6 +130,9 @@ class _Walk:
         self.done_in_epoch = 0
         self.whole_after: int | None = None
         self.loader = self._training_loader()
+        self.data: list[list[list[int]]] = []
+        self.iterator: int | None = None
+        self.of_iterator = 0
         self.previous: Mapping[str, Any] | None = None
 
     def _training_loader(self) -> int | None:
@@ -164,6 +167,16 @@ class _Walk:
     def _data(self, record: Mapping[str, Any]) -> None:
         if record["loader"] != self.loader:
             return
+        if not record["end"]:
+            self.data.append(record.get("counts") or [])
+            iterator = record.get("iterator")
+            if iterator != self.iterator:
+                # a library that knows the length of its loader begins anew without asking for the end; a script that makes
+                # an iterator for each batch has no epochs
+                if self.open and self.iterator is not None and self.of_iterator > 1 and self.done_in_epoch >= self.of_iterator:
+                    self._close(True)
+                self.iterator, self.of_iterator = iterator, 0
+            self.of_iterator += 1
         if record["end"]:
             self.ended_loader = True
             self.whole_after = self.fetched
@@ -292,7 +305,7 @@ class _Walk:
         self.steps.append(record)
         self.subjects.setdefault(number, Subject(number, "optimizer", record.get("name", "optimizer"), self._site(record), frozenset({number})))
         return self._make(Kind.STEP, self._site(record), record, number, {
-            "models": frozenset({number}), "scaler": record.get("scaler", False), "applied": record["applied"],
+            "models": frozenset({number}), "scaler": SCALER if record.get("scaler") else -1, "applied": record["applied"],
             "owner": "", "rank_gated": False, "number": len(self.steps) - 1,
         })  # fmt: skip
 
@@ -397,6 +410,7 @@ def assemble(recordings: Sequence[Recording], window: int | None = None) -> Asse
         traits=frozenset({"no_sync"} if any(b.get("forward_sync") is False for w in walks for b in w.backwards) else ()),
     )  # fmt: skip
     made = Assembled(trace, sites, [w.steps for w in together], [w.backwards for w in together], slots, divergence, notes, set().union(*(w.reached for w in walks)))
+    made.data = [w.data for w in together]
     if ranks < world:
         notes.append("ranks did different things: weights over ranks cannot be added up")
     _length(trace)

@@ -34,7 +34,7 @@ ACROSS_RANKS = 1e-5  # chosen elements only, reduced in buckets
 
 # what a run shows as such; of other rules it can neither confirm nor refute anything
 WITNESSED = frozenset(
-    "ACC101 ACC102 ACC103 ACC106 ACC107 ACC108 ACC201 ACC202 ACC204 ACC205 ACC206 ACC207 ACC209 ACC210 ACC212 ACC301 ACC302 ACC303 "
+    "ACC101 ACC102 ACC103 ACC104 ACC106 ACC107 ACC108 ACC201 ACC202 ACC203 ACC204 ACC205 ACC206 ACC207 ACC209 ACC210 ACC212 ACC301 ACC302 ACC303 "
     "ACC401 ACC402 ACC403 ACC404 ACC501 ACC502 ACC503 ACC601".split()
 )
 
@@ -124,7 +124,12 @@ def judge(made: Assembled | None, run: Run) -> Report:
     if not ledgers:
         notes.append("no optimizer step was seen: steps inside a backward or written by hand are not followed")
     violations += _named(made, ledgers)
+    violations += _unshifted(made, ledgers)
     violations += _divergence(made)
+    if not any(e.kind is Kind.STEP and not e.details["applied"] for e in made.trace.events):
+        # the clause reads the order of calls; a run knows whether a step was skipped at all
+        violations = [v for v in violations if v.rule != "ACC203"]
+        applied.discard("ACC203")
     violations = _unique(clauses.without_consequences(violations))
     auxiliaries = _auxiliaries(made)
     judgements = _summary(made, run, windows, violations, ledgers)
@@ -420,6 +425,33 @@ def _named(made: Assembled, ledgers: Sequence[Ledger]) -> list[Violation]:
                 ))  # fmt: skip
                 return out
     return out
+
+
+def _unshifted(made: Assembled, ledgers: Sequence[Ledger]) -> list[Violation]:
+    """A denominator that is the number of labels as the loader gave them, while the loss uses fewer: counted before the shift.
+
+    Batches are laid beside backwards by their order; where their numbers differ nothing is said.
+    """
+    if any(len(batches) != len(rank) for batches, rank in zip(made.data, made.backwards)) or not made.data:
+        return []
+    for ledger in ledgers:
+        for window in ledger.whole():
+            verdict = weights.judge(window, made.trace)
+            if verdict.kind != "scaled" or verdict.factor is None or not 0 < verdict.factor < 1:
+                continue
+            targets = sum((sum(share.count, Fraction(0)) for share in verdict.shares), Fraction(0))
+            divisor = targets / verdict.factor
+            numbers = [c.event.details["number"] for c in window.fresh]
+            width = min((len(rank[n]) for rank in made.data for n in numbers), default=0)
+            for column in range(width):
+                labels = sum(rank[n][column][1] for rank in made.data for n in numbers)
+                if labels == divisor and labels != targets:
+                    return [Violation(
+                        "ACC104", verdict.shares[0].site,
+                        f"the denominator counts {labels} labels as the loader gave them, the loss uses {targets} of them: every target weighs {float(verdict.factor):.3g}/N",
+                        {"weights": [weights.as_text(s.weight[0]) for s in verdict.shares if s.weight]},
+                    )]  # fmt: skip
+    return []
 
 
 def _divergence(made: Assembled) -> list[Violation]:

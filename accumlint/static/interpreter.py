@@ -317,6 +317,8 @@ class Interpreter:
         if kind is Test:
             return self._truth_of_test(value, default)
         if kind is Unknown:
+            if "rank" in value.tags:
+                return True  # seen from the main rank
             if self.assigned.get(f"{value.key} is None") is True:
                 return False
             if value.batch >= 0:
@@ -376,6 +378,8 @@ class Interpreter:
             return bool(self.decide(f"{subject} == {constant!r}", fallback))
         if op == "far":
             return parts[0]
+        if "rank" in test.tags and op in ("atom", "equal"):
+            return True  # seen from the main rank
         if op == "missing":
             return self._momentary(test.key, test.batch, False, test.local)
         if test.batch >= 0:
@@ -503,17 +507,14 @@ class Interpreter:
                 default = True
             elif body_ends and not statement.orelse:
                 default = False  # early exits are the exception
-        rank_test = isinstance(value, (Test, Unknown)) and "rank" in value.tags
-        if rank_test:
-            chosen = True
-        else:
-            before = self.disturbed
-            chosen = self.truth(value, default)
-            if self.disturbed is not before and self.disturbed is not None:
-                # the place to look at is the jump that leaves the microbatch out
-                arm = statement.body if chosen else statement.orelse
-                jump = next((s.site for s in arm if isinstance(s, ir.Jump)), statement.site)
-                self.disturbed = (jump, *self.disturbed[1:])
+        before = self.disturbed
+        chosen = self.truth(value, default)
+        rank_test = chosen and isinstance(value, (Test, Unknown)) and "rank" in value.tags
+        if self.disturbed is not before and self.disturbed is not None:
+            # the place to look at is the jump that leaves the microbatch out
+            arm = statement.body if chosen else statement.orelse
+            jump = next((s.site for s in arm if isinstance(s, ir.Jump)), statement.site)
+            self.disturbed = (jump, *self.disturbed[1:])
         tags = getattr(value, "tags", frozenset())
         if chosen and "period" in tags and not self.learned.effects.get(statement.site, frozenset()) & {"step", "backward"}:
             counters = tuple(sorted(tag for tag in tags if tag.startswith(("counter:", "index:"))))
@@ -1141,7 +1142,7 @@ class Interpreter:
                 if value.number in self.subjects:
                     self.subjects[value.number].name = name
             return value
-        if isinstance(value, Unknown) and value.batch < 0 and value.key.endswith(")") and not value.tags:
+        if isinstance(value, Unknown) and value.batch < 0 and value.key.endswith((")", "]")) and not value.tags:
             kind = self.vocabulary.kind_of_name(name)
             if kind and not self.vocabulary.kind_of_name(value.last) and self._used_as(name, kind):
                 made = self.known_as(value, kind, site)
@@ -1628,7 +1629,10 @@ class Interpreter:
         facts = _facts(left, right)
         if op in ("==", "!="):
             if isinstance(other, (str, bool)) or isinstance(other, int) and not _counters_of(other):
-                if "rank" in unknown.tags:
+                if "rank" in unknown.tags and other == -1:
+                    # -1 stands for a run that is not distributed
+                    test = Test("equal", (unknown.key, other), f"{unknown.key} == {other!r}")
+                elif "rank" in unknown.tags:
                     test = Test("atom", (), f"{unknown.key} == {other!r}", *facts)
                 else:
                     test = Test("equal", (unknown.key, other), f"{unknown.key} == {other!r}", *facts)
@@ -1785,6 +1789,10 @@ class Interpreter:
                 return one * two
             if op == "/":
                 return one / two
+            if op in ("+", "-") and one.symbols != two.symbols:
+                shifted = _shifted(one, two, 1 if op == "+" else -1)
+                if shifted is not None:
+                    return shifted
             if op in ("+", "-"):
                 total = one.plus(two, 1 if op == "+" else -1)
                 if total is not None:
@@ -1850,7 +1858,8 @@ class Interpreter:
         if "K" in two.tags and not one.known and self.microbatch >= 0 and len(one.symbols) == 1:
             # a counter kept elsewhere is assumed to count microbatches
             self.assumptions.add(f"`{one.symbols[0][0]}` counts microbatches")
-            return Quantity.of(Fraction(self.microbatch % K), *one.tags, "K", "modulo")
+            offset = sum(int(t[7:]) for t in one.tags if t.startswith("offset:"))
+            return Quantity.of(Fraction((self.microbatch + 1 + offset) % K), *one.tags, "K", "modulo")
         return self._opaque(key, one.tags | two.tags, one, two)
 
     # iteration
@@ -2327,6 +2336,15 @@ def _plain_slice(value: slice) -> slice:
         return part
 
     return slice(plain(value.start), plain(value.stop), plain(value.step))
+
+
+def _shifted(one: Quantity, two: Quantity, sign: int) -> Quantity | None:
+    """An unknown number plus a constant: still that number, with an offset."""
+    if len(one.symbols) == 1 and one.symbols[0][1] == 1 and one.ranks[0] == 1 and two.known and two.integer is not None and not two.tags:
+        return one.tagged(f"offset:{sign * two.integer}")
+    if sign > 0 and len(two.symbols) == 1 and two.symbols[0][1] == 1 and two.ranks[0] == 1 and one.known and one.integer is not None and not one.tags:
+        return two.tagged(f"offset:{one.integer}")
+    return None
 
 
 def _without_unit(value: Quantity) -> Quantity:

@@ -247,7 +247,8 @@ class Shell:
             expanded = self.expand(value)
             env[match.group(1)] = expanded[0] if expanded else Arg("", self.mark(value.begin, value.end))  # type: ignore[union-attr]
         for name, variable in self.variables.items():
-            if variable.exported and variable.fixed and name not in env and variable.words:
+            # only the launcher's own variables matter; scripts export hundreds
+            if "ACCELERATE" in name and variable.exported and variable.fixed and name not in env and variable.words:
                 expanded = self.expand(variable.words[0])
                 if expanded:
                     env[name] = expanded[0]

@@ -78,6 +78,8 @@ def _gated_elsewhere(ledger: Ledger) -> bool:
 
 
 def _clear_inside(ledger: Ledger, judgement: Judgement) -> None:
+    if any("counts microbatches" in a for a in ledger.trace.assumptions):
+        return
     judgement.applied.add("ACC204")
     for window in [*ledger.windows, ledger.pending]:
         for contribution, clear in window.erased:
@@ -116,7 +118,7 @@ def _left_loop(window: Window, backward: Event, clear: Event) -> bool:
 
 
 def _never_cleared(ledger: Ledger, judgement: Judgement) -> None:
-    if len(ledger.windows) < 2 or any("is not followed" in gap for gap in ledger.trace.gaps):
+    if len(ledger.windows) < 2 or ledger.trace.assumptions or any("is not followed" in gap for gap in ledger.trace.gaps):
         return
     judgement.applied.add("ACC205")
     clears = [e for w in ledger.windows for e in w.events if e.kind is Kind.CLEAR]
@@ -354,10 +356,10 @@ def _skip(ledger: Ledger, judgement: Judgement) -> None:
 
 def _step_in_backward(ledger: Ledger, judgement: Judgement) -> None:
     """The step runs in a hook of backward, on every microbatch."""
+    judgement.applied.add("ACC211")
     hooks = [w.step.details["hook"] for w in ledger.windows if w.step is not None and "hook" in w.step.details]
     if not hooks:
         return
-    judgement.applied.add("ACC211")
     spoken = bool(ledger.trace.window_text) or any(weights.tagged(w, "K") for w in ledger.windows)
     if len(hooks) > 3 and spoken and all(w.size <= 1 for w in ledger.windows):
         judgement.violations.append(in_backward(hooks[0], ledger.trace.window))

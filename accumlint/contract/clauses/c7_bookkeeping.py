@@ -194,7 +194,8 @@ def _missing_state(ledger: Ledger, judgement: Judgement) -> None:
         missing = [s for s in missing if not any(used[s][:5] in key.lower() for key in keys)]
         lacking = sorted({used[s] for s in missing})
         counted = any(isinstance(v, list) or v in ("value", "?") for e in group for v in e.details["keys"].values())
-        if not lacking and not counted and {"resumes", "restores optimizer"} <= ledger.trace.traits and not used:
+        whole = any("optimizer" in e.details["kinds"] and len(e.details["keys"]) > 1 for e in group)
+        if not lacking and not counted and whole and {"resumes", "restores optimizer"} <= ledger.trace.traits and not used:
             lacking = ["count of updates"]
         if lacking:
             event = next(e for e in group if e.details["resumable"])

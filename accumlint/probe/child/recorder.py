@@ -88,11 +88,14 @@ class Recorder:
         self.busy = False  # inside the recorder's own work: its torch calls are not the user's
         self.backward_depth = 0
         self.scaler_depth = 0
+        self.scaler_enabled = False
         self.schedule_depth = 0
         self.clear_depth = 0
         self.optimizers: list[Optimizer] = []
+        self.aliases: list[tuple[Any, int]] = []
         self.schedulers: list[Any] = []
         self.loaders: list[Any] = []
+        self.iterators = 0
         self.updates = 0
         self.backwards = 0
         self.fresh = False  # a backward happened since the last step
@@ -195,6 +198,14 @@ class Recorder:
         """The number of an optimizer; wrappers (Accelerate) stand for what they wrap."""
         for number, known in enumerate(self.optimizers):
             if known is optimizer:
+                return number
+        for known, number in self.aliases:
+            if known is optimizer:
+                return number
+        own = {id(p) for group in getattr(optimizer, "param_groups", ()) for p in group.get("params", ())}
+        for number in range(len(self.optimizers)):
+            if own and own == set(self.books.of(number)):
+                self.aliases.append((optimizer, number))  # kept, so that its identity is not given to another
                 return number
         self.optimizers.append(optimizer)
         number = len(self.optimizers) - 1
@@ -464,7 +475,7 @@ class Recorder:
                 balance, gradient = clipped[1], clipped[2]
         self.emit(
             "step", frames, optimizer=number, name=type(optimizer).__name__, applied=applied, closures=closure_calls,
-            scaler=bool(self.scaler_depth), scaled=scaled, integrity=_plain(balance), at_step=_plain(after_clip), clipped=clipped is not None,
+            scaler=bool(self.scaler_depth) and self.scaler_enabled, scaled=scaled, integrity=_plain(balance), at_step=_plain(after_clip), clipped=clipped is not None,
             gradient=gradient, own_sum=own_sum, rates=[g.get("lr") if not torch.is_tensor(g.get("lr")) else float(g["lr"]) for g in optimizer.param_groups][:8],
         )  # fmt: skip
         step_record = self.number
@@ -518,6 +529,7 @@ class Recorder:
             def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
                 self.stepped.clear()
                 self.scaler_depth += 1
+                self.scaler_enabled = scaler.is_enabled()
                 try:
                     return original(scaler, optimizer, *args, **kwargs)
                 finally:
@@ -679,15 +691,22 @@ class Recorder:
                     batch = original(iterator)
                 except StopIteration:
                     with self.working("data"):
-                        self.emit("data", self.frames.here(), loader=self._loader(iterator), end=True)
+                        self.emit("data", self.frames.here(), loader=self._loader(iterator), iterator=self._iterator(iterator), end=True)
                     raise
                 with self.working("data"):
-                    self.emit("data", self.frames.here(), loader=self._loader(iterator), end=False, counts=_counts(batch))
+                    self.emit("data", self.frames.here(), loader=self._loader(iterator), iterator=self._iterator(iterator), end=False, counts=_counts(batch))
                 return batch
 
             return __next__
 
         self.patches.replace(dataloader._BaseDataLoaderIter, "__next__", make, "DataLoader")
+
+    def _iterator(self, iterator: Any) -> int:
+        number = getattr(iterator, "_accumlint_number", None)
+        if number is None:
+            self.iterators += 1
+            number = iterator._accumlint_number = self.iterators
+        return int(number)
 
     def _loader(self, iterator: Any) -> int:
         dataset = getattr(iterator, "_dataset", None)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.graph import GradientEdge
+from torch.overrides import TorchFunctionMode
 
 from accumlint.probe.child import losses
 from accumlint.probe.child.tape import Constant, Microbatch, Operation, Reference, Untaped, pick
@@ -53,19 +54,46 @@ def replay(
 @contextmanager
 def _undisturbed() -> Any:
     """Random states of Python, numpy, CPU and devices are put back, autocast is off, gradients are on."""
-    state, python = torch.get_rng_state(), random.getstate()
+    state, python, default = torch.get_rng_state(), random.getstate(), torch.get_default_dtype()
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
     numbers = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules and hasattr(sys.modules["numpy"], "random") else None
     try:
-        with torch.enable_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        with torch.enable_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False), _InDouble():
+            torch.set_default_dtype(torch.float64)
             yield
     finally:
+        torch.set_default_dtype(default)
         torch.set_rng_state(state)
         random.setstate(python)
         if devices:
             torch.cuda.set_rng_state_all(devices)
         if numbers is not None:
             sys.modules["numpy"].random.set_state(numbers)
+
+
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+_DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "dropout_"})
+
+
+class _InDouble(TorchFunctionMode):
+    """Keeps what models convert by themselves (``logits.float()``) in float64, and dropout functions out."""
+
+    def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = getattr(function, "__name__", "")
+        if name in ("float", "half", "bfloat16") and args:
+            return args[0].double()
+        if name in _DROPOUTS and args:
+            return args[0]
+        if "dropout_p" in kwargs:
+            kwargs["dropout_p"] = 0.0
+        if kwargs.get("dtype") in _NARROW:
+            kwargs["dtype"] = torch.float64
+        if any(isinstance(a, torch.dtype) for a in args):
+            args = tuple(torch.float64 if isinstance(a, torch.dtype) and a in _NARROW else a for a in args)
+        if name in ("to", "type_as") and len(args) > 1 and torch.is_tensor(args[1]) and args[1].dtype in _NARROW:
+            return args[0].to(args[1].device).double()
+        return function(*args, **kwargs)
 
 
 class _Copies:
@@ -111,6 +139,8 @@ def _without_hooks(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
         part._backward_hooks.clear()
         if isinstance(part, (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)):
             part.eval()
+        if isinstance(part, nn.modules.dropout._DropoutNd):
+            part.p = 0.0  # attention reads the number and not the mode
         for name, value in list(vars(part).items()):
             # dropout that is a number handed to a function (attention)
             if "dropout" in name and isinstance(value, float):

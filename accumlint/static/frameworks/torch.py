@@ -423,7 +423,8 @@ def _is_index(value: Any) -> bool:
 @method("scaler", "scale")
 def _scale(run: Interpreter, receiver: Thing, call: Call) -> Any:
     value = call.get(0, "outputs")
-    run.traits.add("scaler")
+    if isinstance(value, (Unknown, Quantity)):
+        value = unseen_loss(run, value)
     if isinstance(value, Tensor):
         return dataclasses.replace(value, scaled=True)
     return value
@@ -468,6 +469,8 @@ def _get_scale(run: Interpreter, receiver: Thing, call: Call) -> Any:
 def _scale_loss(run: Interpreter, call: Call) -> Any:
     """``with amp.scale_loss(loss, optimizer) as scaled``: apex unscales when the block is left."""
     loss, optimizer = call.get(0, "loss"), call.get(1, "optimizer")
+    if isinstance(loss, (Unknown, Quantity)):
+        loss = unseen_loss(run, loss)
     scaled = dataclasses.replace(loss, scaled=True) if isinstance(loss, Tensor) else loss
 
     def leave(inner: Interpreter) -> None:
@@ -494,6 +497,11 @@ def _master_params(run: Interpreter, call: Call) -> Any:
 def call_scaler(run: Interpreter, receiver: Any, call: Call) -> Any:
     """``loss_scaler(loss, optimizer, clip_grad=…, parameters=…, update_grad=…)`` (timm/utils/cuda.py, MAE misc.py)."""
     loss, optimizer = call.get(0, "loss"), call.get(1, "optimizer")
+    if isinstance(loss, (Parameters, Gradient)) or models_of(loss) is not None:
+        # a name like grad_scaler may also hold a function that multiplies gradients
+        number = next((n for n in (run.numeric(v) for v in call.values[1:]) if n is not None), None)
+        run.emit(Kind.RESCALE, call.site, factor=number, models=models_of(loss))
+        return None
     if isinstance(optimizer, Unknown):
         optimizer = run.known_as(optimizer, "optimizer", call.site)
     if isinstance(loss, Tensor):
@@ -660,8 +668,8 @@ def _model_method(run: Interpreter, receiver: Any, call: Call) -> Any:
     """Any other method of a model may be its forward (``model.compute_loss(batch)``)."""
     if isinstance(receiver, Instance):
         return run.unknown_call(call)
-    if tensors_in(call.values):
-        return forward(run, receiver, call, None, via_wrapper=False)
+    if call.name == "forward" or tensors_in(call.values):
+        return forward(run, receiver, call, None)
     return Unknown(call.key)
 
 
@@ -772,7 +780,7 @@ def _optimizer_in_backward(run: Interpreter, call: Call) -> Any:
     return Unknown(call.key)
 
 
-def forward(run: Interpreter, model: Any, call: Call, found: Closure | None, via_wrapper: bool = True) -> Any:
+def forward(run: Interpreter, model: Any, call: Call, found: Closure | None) -> Any:
     """Call a model: one forward event; what comes out reaches its parameters."""
     models = models_of(model) or frozenset()
     parallel = _parallel_kind(model)
