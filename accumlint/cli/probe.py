@@ -217,6 +217,14 @@ def _write_receipt(arguments: Namespace, report: Any, done: Run, plan: Plan, sub
         sys.stderr.write(f"accumlint probe: {arguments.receipt}: {error.strerror}\n")
         return BROKEN
     sys.stderr.write(f"{made.verdict}: receipt {made.hashes['receipt_sha256']}\n")
+    if not plan.module and os.path.isfile(plan.target):
+        from accumlint.probe import remembered
+        from accumlint.probe.verdicts import display
+
+        with open(plan.target, "rb") as stream:
+            script = stream.read()
+        told = remembered.document(script, made.hashes["receipt_sha256"], on_static, found, display(plan.target, os.getcwd()))
+        write_atomically(Path(remembered.beside(arguments.receipt)), told)
     return 0
 
 

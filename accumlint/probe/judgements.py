@@ -349,29 +349,34 @@ def _reference_of_ranks(window: Window, replays: Sequence[Mapping[str, Any]]) ->
     return _norm([a - f for a, f in zip(ours, full)]) / size if size else float("inf")
 
 
-_CLOCKS = {
-    "step": Kind.STEP, "schedule": Kind.SCHEDULE, "scaler": Kind.SCALER_UPDATE, "unscale": Kind.UNSCALE, "clip": Kind.CLIP, "clear": Kind.CLEAR,
-}  # fmt: skip
+_CLOCKS = {"schedule": Kind.SCHEDULE, "scaler": Kind.SCALER_UPDATE, "unscale": Kind.UNSCALE, "clip": Kind.CLIP}
 
 
 def _clocks(ledger: Ledger, window: Window) -> dict[str, int]:
-    """How often each clock moved for a window: until its step, and after it up to the next backward."""
+    """How often each clock moved for a window: from its first backward to the first backward of the next one.
+
+    ``clear`` counts what emptied the gradients before the window's first backward (once, however often it was called)
+    and what was cleared within it.
+    """
     following = ledger.windows[window.index + 1] if window.index + 1 < len(ledger.windows) else ledger.pending
-    events = list(window.events)
-    start = next((i for i, e in enumerate(events) if e.kind is Kind.BACKWARD), 0)
-    if window.index:
-        before = events[:start]
-        late = [e for e in before if window.microbatches and e.microbatch in window.microbatches]
-        events = [*late, *events[start:]]
+    start = next((i for i, e in enumerate(window.events) if e.kind is Kind.BACKWARD), len(window.events))
+    before, own = window.events[:start], list(window.events[start:])
     for event in following.events:
-        if event.kind is Kind.BACKWARD or event.kind is Kind.MICROBATCH or event.kind is Kind.LOOP:
+        if event.kind is Kind.BACKWARD:
             break
-        events.append(event)
-    out = {}
+        own.append(event)
+    steps = [e for e in own if e.kind is Kind.STEP and e.subject in ledger.optimizers]
+    # optimizers of one group step one after the other: the update is one
+    out = {"step": max((sum(1 for e in steps if e.subject == s) for s in ledger.optimizers), default=0)}
     for name, kind in _CLOCKS.items():
-        own = [e for e in events if e.kind is kind and not e.details.get("measures_only")]
-        out[name] = sum(e.details.get("times", 1) for e in own) if kind is not Kind.STEP else sum(1 for e in own if e.subject in ledger.optimizers)
-    out["applied"] = sum(1 for e in events if e.kind is Kind.STEP and e.details["applied"] and e.subject in ledger.optimizers)
+        found = [e for e in own if e.kind is kind and not e.details.get("measures_only")]
+        subjects = {e.subject for e in found}
+        out[name] = max((sum(1 for e in found if e.subject == s) for s in subjects), default=0)
+    if not out["unscale"] and any(e.details.get("scaler", -1) >= 0 for e in steps):
+        out["unscale"] = 1  # GradScaler.step unscales by itself where the script did not
+    cleared = any(e.kind is Kind.CLEAR for e in before) or window.index == 0 or not window.stale
+    out["clear"] = int(cleared) + len({id(clear) for c, clear in window.erased if not _left_loop(window, c.event, clear)})
+    out["applied"] = min(out["step"], sum(1 for e in steps if e.details["applied"]))
     return out
 
 

@@ -6,7 +6,7 @@ a file that has none (the next sieve looks at structure), it must never lose one
 
 from __future__ import annotations
 
-# Each of these alone keeps a file: they name a backward, or a method that a trainer calls for each microbatch.
+# They name a backward, or a method that a trainer calls for each microbatch.
 STRONG = (
     b"backward",
     b"training_step",
@@ -14,10 +14,11 @@ STRONG = (
     b"train_batch",
     b"no_sync",
     b"TrainingArguments",
-    b"accumulative_counts",  # stands in configurations written in Python, which import nothing
 )
 
-# These are everyday words elsewhere; they count in a file that names a training framework.
+MMENGINE = b"accumulative_counts"  # stands in configurations written in Python, which import nothing
+
+# These are everyday words elsewhere; like the others they count only in a file that names a training framework.
 WEAK = (b"accum", b"grad_acc", b"scaler(", b"Trainer", b".step(", b"zero_grad")
 
 FRAMEWORKS = (
@@ -28,6 +29,12 @@ FRAMEWORKS = (
     b"transformers",
     b"mmengine",
     b"composer",
+    b"ignite",
+    b"timm",
+    b"fairseq",
+    b"fastai",
+    b"catalyst",
+    b"trl",
     b"colossalai",
     b"megatron",
     b"apex",
@@ -36,6 +43,9 @@ FRAMEWORKS = (
 
 def may_accumulate(data: bytes) -> bool:
     """Whether the bytes of a Python file leave room for a window of more than one microbatch."""
-    if any(word in data for word in STRONG):
+    if MMENGINE in data:
         return True
-    return any(word in data for word in WEAK) and any(name in data for name in FRAMEWORKS)
+    if not any(word in data for word in STRONG) and not any(word in data for word in WEAK):
+        return False
+    # turtles go backward, too, and other tensor libraries have laws of their own
+    return any(name in data for name in FRAMEWORKS)

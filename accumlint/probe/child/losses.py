@@ -249,6 +249,8 @@ def _terms(starts: list[Any]) -> list[Term]:
             found.append(smoothed)
             continue
         inner = [(f, n) for f, n in node.next_functions if f is not None]
+        if name == "_DDPSink":  # one input for each output (torch/nn/parallel/distributed.py)
+            inner = [pair for pair in node.next_functions[output : output + 1] if pair[0] is not None]
         if name in _LINEAR and inner:
             for following, number in reversed(inner):
                 stack.append((following, number, reduced or name in _REDUCING))

@@ -84,8 +84,13 @@ class Tape:
 
         @functools.wraps(original)
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if tape.depth or not tape.active or tape.recorder.busy or not torch.is_grad_enabled() or _is_wrapper(module) or _is_loss(module):
+            if tape.depth or not tape.active or tape.recorder.busy or not torch.is_grad_enabled() or _is_loss(module):
                 return original(module, *args, **kwargs)
+            if _is_wrapper(module):
+                out = original(module, *args, **kwargs)
+                with tape.recorder.working("tape"):
+                    tape.through_wrapper(out)
+                return out
             taped = None
             with tape.recorder.working("tape"):
                 taped = tape.before_module(module, args, kwargs)
@@ -134,6 +139,15 @@ class Tape:
         index = len(self.current.operations) - 1
         for path, tensor in _leaves(out):
             if tensor.requires_grad or tensor in self.made:
+                self.made[tensor] = (self.number, index, path)
+
+    def through_wrapper(self, out: Any) -> None:
+        """DDP may hand on new tensors for the outputs of the module that it wraps (``_DDPSink``)."""
+        index = len(self.current.operations) - 1
+        if index < 0 or self.current.operations[index].module is None:
+            return
+        for path, tensor in _leaves(out):
+            if tensor.requires_grad and tensor not in self.made:
                 self.made[tensor] = (self.number, index, path)
 
     def _abstract(self, value: Any, copy: bool = False) -> Any:
