@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -160,3 +161,38 @@ def test_commands_that_train_nothing_are_no_launch_lines():
         "lightning",
     ):
         assert [l for l in read_launches("a.sh", text)[0] if l.script or l.positionals] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "${" * 50_000,
+        '"$(' * 50_000,
+        "'" + "a\\" * 50_000,
+        "((" * 50_000,
+        "".join(f"export V{i}=$V{i - 1}$V{i - 1}\n" for i in range(1, 3000)) + "torchrun $V2999 t.py\n" * 500,
+        "A=$A$A\n" * 5000 + "torchrun $A\n",
+        "cat <<EOF\n" + "x\n" * 50_000,
+        "torchrun " + "--a 1 \\\n" * 20_000 + "t.py",
+    ],
+    ids=range(8),
+)
+def test_hostile_shell_is_answered_in_bounded_time(text):
+    start = time.perf_counter()
+    read_launches("run.sh", text)
+    assert time.perf_counter() - start < 5
+
+
+def test_lists_that_double_each_other_stay_small():
+    text = "A0=x\n" + "".join(f"A{i}='$A{i - 1} $A{i - 1}'\n" for i in range(1, 60)) + "torchrun t.py $A59\n"
+    assert len(launch(text).positionals) < 400_000
+
+
+def test_variables_that_double_each_other_stay_small():
+    text = (
+        "A0=xxxxxxxxxx\n"
+        + "".join(f"A{i}=$A{i - 1}$A{i - 1}\n" for i in range(1, 60))
+        + "torchrun t.py --a $A59\n"
+    )
+    found = launch(text)
+    assert len(found.args["a"].text) < 10_000_000

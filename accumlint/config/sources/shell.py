@@ -20,6 +20,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?=)")
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)([A-Za-z_][\w.-]*)\1")
 MAX_EXPANSIONS = 20
+# variables that double each other grow without end: texts and the work of one file are capped
+MAX_LENGTH = 20_000
+MAX_WORK = 200_000
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,7 @@ class Shell:
     def __init__(self, text: str) -> None:
         self.text = text
         self.variables: dict[str, Variable] = {}
+        self._work = MAX_WORK
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def mark(self, begin: int, end: int) -> Mark:
@@ -248,7 +252,13 @@ class Shell:
             env[match.group(1)] = expanded[0] if expanded else Arg("", self.mark(value.begin, value.end))  # type: ignore[union-attr]
         for name, variable in self.variables.items():
             # only the launcher's own variables matter; scripts export hundreds
-            if "ACCELERATE" in name and variable.exported and variable.fixed and name not in env and variable.words:
+            if (
+                "ACCELERATE" in name
+                and variable.exported
+                and variable.fixed
+                and name not in env
+                and variable.words
+            ):
                 expanded = self.expand(variable.words[0])
                 if expanded:
                     env[name] = expanded[0]
@@ -290,7 +300,8 @@ class Shell:
     def expand(self, word: Word, depth: int = 0, within: tuple[str, ...] = ()) -> list[Arg]:
         """The arguments that a word becomes: several for an unquoted variable or an array."""
         mark = self.mark(word.begin, word.end)
-        if depth > MAX_EXPANSIONS:
+        self._work -= 1
+        if depth > MAX_EXPANSIONS or self._work < 0:
             return [Arg(word.raw, mark, False)]
         whole = re.fullmatch(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", word.raw)
         array = re.fullmatch(r'"?\$\{([A-Za-z_]\w*)\[[@*]\]\}"?', word.raw)
@@ -318,16 +329,21 @@ class Shell:
     def value(self, name: str, depth: int = 0, within: tuple[str, ...] = ()) -> tuple[str, bool]:
         """The text of a variable, and whether it is known."""
         variable = self.variables.get(name)
+        self._work -= 1
         if (
             variable is None
             or not variable.fixed
             or not variable.words
             or name in within
             or depth > MAX_EXPANSIONS
+            or self._work < 0
         ):
             return "", False
         pieces = [self._text(w.raw, w.begin, depth + 1, (*within, name)) for w in variable.words]
-        return " ".join(text for text, _ in pieces), all(known for _, known in pieces)
+        text = " ".join(text for text, _ in pieces)
+        if len(text) > MAX_LENGTH:
+            return "", False
+        return text, all(known for _, known in pieces)
 
     def _text(self, raw: str, begin: int, depth: int, within: tuple[str, ...]) -> tuple[str, bool]:
         out: list[str] = []
