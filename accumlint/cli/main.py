@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("check", "check scripts and configurations against the accumulation contract"),
     "trace": ("trace", "show the simulated windows of a script and what was recognised in it"),
     "probe": ("probe", "run a script on a tiny model and judge its windows by what torch did"),
+    "selftest": ("selftest", "break a correct loop in every known way and show that each fault is seen"),
     "explain": ("explain", "explain one rule: what it finds, why it matters, how to fix it"),
     "rules": ("rules", "list all rules"),
     "config": ("config", "print the batch arithmetic of configuration files, with the source of every number"),

@@ -136,6 +136,10 @@ def judge(made: Assembled | None, run: Run) -> Report:
     for auxiliary in auxiliaries:
         if auxiliary.verdict.verdict in (FAIL, INCONCLUSIVE) and judgements["weights"].verdict in (PASS, NOT_DISCRIMINATING):
             judgements["weights"] = Verdict(auxiliary.verdict.verdict, f"{auxiliary.slot[0]}: {auxiliary.verdict.reason}")
+    if any(r.get("closures", 0) > 1 for steps in made.steps for r in steps):
+        why = Verdict(INCONCLUSIVE, "the optimizer evaluates its closure several times per step: its windows cannot be told")
+        judgements = {name: why if v.verdict != NOT_RUN else v for name, v in judgements.items()}
+        violations, applied = [], set()
     report = Report(made, windows, violations, applied & WITNESSED, judgements, auxiliaries, notes, pending, made.trace.window)
     report.tails = [f"{w.disposition} ({w.size} microbatch{'es' if w.size != 1 else ''})" for w in windows if w.disposition not in ("full", SKIPPED)]
     if pending:
@@ -519,7 +523,7 @@ def _summary(made: Assembled, run: Run, windows: Sequence[WindowReport], violati
         "integrity": _gravest([w.integrity for w in windows], "no window"),
         "reference": _gravest([w.reference for w in windows], "no window"),
     }
-    if windows and all(w.size == 1 for w in windows) and made.trace.ranks == 1 and out["weights"].verdict in (PASS, NOT_DISCRIMINATING):
+    if windows and all(w.size == 1 and w.separation == 0 for w in windows) and made.trace.ranks == 1 and out["weights"].verdict in (PASS, NOT_DISCRIMINATING):
         out["weights"] = Verdict(NOT_DISCRIMINATING, "every window holds one microbatch: nothing was accumulated")
     broken = sorted({v.rule for v in violations if v.rule[3] in "248" and v.rule != "ACC301"})
     if not windows:

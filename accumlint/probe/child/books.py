@@ -47,6 +47,7 @@ class Books:
         self.owners: dict[int, list[int]] = {}
         self.sums: dict[int, torch.Tensor] = {}
         self.arrived: dict[int, torch.Tensor] = {}
+        self.trained: set[int] = set()  # parameters that a backward has reached since the recording began
         self.active = False
         self._handles: list[Any] = []
         self._picks: list[tuple[int, torch.Tensor]] | None = None
@@ -94,6 +95,7 @@ class Books:
     def end(self, scale: float) -> None:
         """Add what arrived to the sums, free of the loss scale."""
         self.active = False
+        self.trained.update(self.arrived)
         with torch.no_grad():
             fresh = [key for key, g in self.arrived.items() if key not in self.sums and not g.is_sparse]
             held = [key for key, g in self.arrived.items() if key in self.sums and not g.is_sparse]
@@ -115,9 +117,9 @@ class Books:
     def of(self, optimizer: int) -> list[int]:
         return [key for key, owners in self.owners.items() if optimizer in owners]
 
-    def untouched(self, keys: Iterable[int] | None = None) -> bool:
-        """Every gradient is None or zero."""
-        for key in self.parameters if keys is None else keys:
+    def untouched(self) -> bool:
+        """Every gradient that a backward has brought is gone: None or zero."""
+        for key in self.trained:
             gradient = self.parameters[key].grad
             if gradient is not None and (_is_sharded(gradient) or bool(gradient.any())):
                 return False
@@ -144,7 +146,10 @@ class Books:
             for key in self.of(optimizer):
                 gradient, total = self.parameters[key].grad, self.sums.get(key)
                 if gradient is None:
-                    lost += total is not None and bool(total.any())
+                    if total is not None and bool(total.any()):
+                        lost += 1
+                        size = torch.linalg.vector_norm(total)
+                        stacked.append(torch.stack([size.new_zeros(()), size, size, size.new_zeros(())]).double())
                     continue
                 if gradient.is_sparse:
                     continue
@@ -187,6 +192,8 @@ class Books:
         with torch.no_grad():
             for key in self.of(optimizer):
                 gradient, held = self.parameters[key].grad, self.sums.get(key)
+                if gradient is None and held is not None:
+                    total += float(torch.linalg.vector_norm(factor * held).double()) ** 2
                 if gradient is None or gradient.is_sparse:
                     continue
                 g = gradient.to(torch.promote_types(gradient.dtype, torch.float32)).reshape(-1)

@@ -98,6 +98,7 @@ class Recorder:
         self.iterators = 0
         self.updates = 0
         self.backwards = 0
+        self.lying = False  # a backward brought gradients, and no call has cleared all of them since
         self.fresh = False  # a backward happened since the last step
         self.ended = False
         self.parallel: Any = None
@@ -190,8 +191,10 @@ class Recorder:
 
     def adopt(self) -> None:
         """Watch the optimizers that were made before the recorder was there."""
+        gc.collect()  # optimizers that nobody holds any more are not this loop's
         for thing in gc.get_objects():
-            if isinstance(thing, Optimizer) and hasattr(thing, "param_groups"):
+            # not isinstance: it would wake up lazy attributes of whatever lives in the process
+            if issubclass(type(thing), Optimizer) and "param_groups" in vars(thing):
                 self.optimizer(thing)
 
     def optimizer(self, optimizer: Any) -> int:
@@ -297,13 +300,17 @@ class Recorder:
         """No gradient lies there yet. Where contributions were expected, they were cleared without a call."""
         if self.books.sharded:
             return None
-        if not self.options.gradients:
-            return all(p.grad is None for p in self.books.parameters.values())
-        clean = self.books.untouched()
-        if clean and self.books.has_sums():
-            self.emit("clear", state["frames"], optimizers=None, by="state", pending=True)
+        if self.options.gradients:
+            clean = self.books.untouched()
+        else:
+            clean = all(self.books.parameters[key].grad is None for key in self.books.trained)
+        if clean and self.lying:
+            pending = self.books.has_sums() if self.options.gradients else self.fresh
+            self.emit("clear", state["frames"], optimizers=None, by="state", pending=pending)
             self.books.forget(list(self.books.sums))
-            self._tape_cleared()
+            if pending:
+                self._tape_cleared()
+        self.lying = True
         return clean
 
     def _tape_cleared(self) -> None:
@@ -321,6 +328,7 @@ class Recorder:
             reached = self.books.reached()
         else:
             reached = sorted({owner for key in state["leaves"] for owner in self.books.owners.get(key, ())})
+            self.books.trained |= state["leaves"]
         rows = [self._row(term) for term in graph.terms]
         self.backwards += 1
         self.fresh = True
@@ -420,6 +428,8 @@ class Recorder:
         pending = self.books.has_sums(keys) if self.options.gradients else self.fresh
         self.emit("clear", self.frames.here(), optimizers=numbers or None, by=by, pending=pending)
         self.books.forget(keys)
+        if self.books.trained <= set(keys):
+            self.lying = False
         if pending:
             self._tape_cleared()
 

@@ -202,7 +202,7 @@ class Tape:
         if not self.window:
             return None
         several = self.recorder.place()[1] > 1
-        return replay(self.window, [books.parameters[key] for key in books.of(optimizer)], books.sharded, books.picks() if several else ())
+        return replay(self.window, [books.parameters[key] for key in books.of(optimizer) if key in books.sums], books.sharded, books.picks() if several else ())
 
 
 class _Mode(TorchFunctionMode):
