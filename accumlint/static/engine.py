@@ -23,6 +23,8 @@ from accumlint.static.project import SITES_PER_MODULE, Project
 from accumlint.static.structure import worth_simulating
 from accumlint.static.vocabulary import Vocabulary, build, shipped
 
+CONTROLS = 4  # paths on which a broken clause is tried again at an even length
+
 __all__ = ["EngineSettings", "LoopReport", "Project", "analyse"]
 
 
@@ -63,10 +65,9 @@ def analyse(source: bytes, path: str, project: Project, settings: EngineSettings
     collected: dict[tuple[str, int], _Reported] = {}
     loops = []
     for root in explored:
-        judged = [(trace, clauses.judge(trace)) for trace in root.traces]
-        controls = [clauses.judge(trace) for trace in root.even]
-        judged = [(trace, ledgers or _without_steps(trace)) for trace, ledgers in judged]
-        controls = [ledgers or _without_steps(trace) for trace, ledgers in zip(root.even, controls)]
+        judged = [(trace, _judge(trace)) for trace in root.traces]
+        broken = [i for i, (_, ledgers) in enumerate(judged) if any(judgement.violations for _, judgement in ledgers)]
+        controls = [_judge(trace) for i in broken[:CONTROLS] if (trace := explorer.control(root, i)) is not None]
         for reported in _reported(root, judged, controls):
             key = (reported.violation.rule, reported.violation.site)
             held = collected.get(key)
@@ -189,6 +190,10 @@ def _reported(root: Explored, judged: Judged, controls: list[list[tuple[Ledger, 
             extra = tuple(others) if position == 0 else ()
             out.append(_Reported(violation, confidence, flags, ledger_of[rule, site], extra))
     return out
+
+
+def _judge(trace: Trace) -> list[tuple[Ledger, Judgement]]:
+    return clauses.judge(trace) or _without_steps(trace)
 
 
 def _without_steps(trace: Trace) -> list[tuple[Ledger, Judgement]]:

@@ -12,7 +12,7 @@ from accumlint.static.vocabulary import Vocabulary
 
 LENGTH = 8  # microbatches per epoch: not a multiple of K = 3, rest 2
 EVEN_LENGTH = 6  # the control: a multiple of K
-MAX_PATHS = 24
+MAX_PATHS = 20
 MAX_ROOTS = 12
 BACKWARD_WORDS = frozenset({"backward", "manual_backward", "loss_scaler", "backward_step"})
 STEP_WORDS = frozenset({"step", "loss_scaler", "optimizer_step"})
@@ -37,11 +37,11 @@ class Root:
 
 @dataclass
 class Explored:
-    """All distinct traces of one root: at the usual length, and of the default path at an even length."""
+    """All distinct traces of one root at the usual length, and what it takes to repeat one at an even length."""
 
     root: Root
     traces: list[Trace] = field(default_factory=list)
-    even: list[Trace] = field(default_factory=list)
+    controls: list[tuple[bool, dict[str, Any]] | None] = field(default_factory=list)  # how to run each trace at an even length
     learned: Learned | None = None
     cut: str = ""
     window_names: dict[str, int] = field(default_factory=dict)
@@ -264,20 +264,13 @@ class Explorer:
                 continue
             seen[print_] = len(out.traces)
             out.traces.append(trace)
-            if "whole windows" not in run.traits:
-                control, control_ending = self._complete(root, learned, EVEN_LENGTH, polarity, decisions)
-                if control is not None:
-                    out.even.append(make_trace(control, control_ending, polarity))
-            else:
-                out.even.append(trace)
+            out.controls.append(None if "whole windows" in run.traits else (polarity, dict(decisions)))
             if not deepen or not _accumulates(trace):
                 continue
             settled = set(decisions)
             for key, value, disturbable in run.decided:
-                if key in settled:
+                if key in settled or key not in run.telling:
                     continue
-                base = {k: v for k, v, _ in run.decided if k == key}
-                del base
                 if disturbable:
                     for at in (2, 1):
                         queue.append(({**decisions, key: at}, polarity, False))
@@ -285,6 +278,15 @@ class Explorer:
                     queue.append(({**decisions, key: not value}, polarity, len(decisions) < 1))
         if queue:
             out.cut = f"{len(queue)} further combinations of conditions were not simulated"
+
+    def control(self, explored: Explored, index: int) -> Trace | None:
+        """The same path with a loader whose length is a multiple of K: what is gone there is conditional."""
+        wanted = explored.controls[index]
+        if wanted is None or explored.learned is None:
+            return explored.traces[index]
+        polarity, decisions = wanted
+        run, ending = self._complete(explored.root, explored.learned, EVEN_LENGTH, polarity, decisions)
+        return make_trace(run, ending, polarity) if run is not None else None
 
     def _complete(self, root: Root, learned: Learned, length: int, polarity: bool, decisions: dict[str, Any]) -> tuple[Interpreter | None, str]:
         """One run; restarts while something is still being learned."""

@@ -64,6 +64,7 @@ class Learned:
     slices: set[str] = field(default_factory=set)  # keys of unknown slice sizes: rows / K
     loaders: set[str] = field(default_factory=set)  # keys of unknowns that are iterated as microbatches
     literal: int | None = None  # a K written as a number
+    inert: set[int] = field(default_factory=set)  # If sites whose arms hold nothing that a trace could show
     window_gates: set[int] = field(default_factory=set)  # If sites that gate a step by counting to K
     prepared: set[int] = field(default_factory=set)  # loaders that a framework will shard over ranks
     builds_optimizer: bool = False
@@ -154,6 +155,8 @@ class Interpreter:
         self.polarity = polarity
         self.assigned: dict[str, Any] = dict(decisions or {})
         self.decided: list[tuple[str, Any, bool]] = []  # key, value, may be disturbed for one microbatch only
+        self.telling: set[str] = set()  # decisions on which events, objects or losses depend
+        self.weighing = True  # the condition that is being decided has something to tell
         self.length = length
         self.budget = budget
         self.receivers = receivers or {}
@@ -226,6 +229,12 @@ class Interpreter:
                 effects.add(kind.value)
         return event
 
+    def told(self, what: str) -> None:
+        """Something happened that a condition around it may decide."""
+        if self.scouting:
+            for _, _, effects in self.scout_stack:
+                effects.add(what)
+
     def gap(self, reason: str, site: int) -> None:
         """Something could not be followed."""
         self.gaps.setdefault(reason, site)
@@ -283,6 +292,7 @@ class Interpreter:
     def thing(self, kind: str, name: str, site: int, **state: Any) -> Thing:
         """A new object of a kind."""
         made = Thing(kind, name, self.number(), site, state=dict(state))
+        self.told("object")
         self.subjects[made.number] = Subject(made.number, kind, name, site)
         return made
 
@@ -302,6 +312,8 @@ class Interpreter:
 
     def decide(self, key: str, default: Any, disturbable: bool = False) -> Any:
         """The value of an atom on this path: assigned, or the default; remembered for later flips."""
+        if self.weighing:
+            self.telling.add(key)
         if key not in self.assigned:
             self.assigned[key] = default
             self.decided.append((key, default, disturbable))
@@ -508,7 +520,9 @@ class Interpreter:
             elif body_ends and not statement.orelse:
                 default = False  # early exits are the exception
         before = self.disturbed
+        outer, self.weighing = self.weighing, statement.site not in self.learned.inert
         chosen = self.truth(value, default)
+        self.weighing = outer
         rank_test = chosen and isinstance(value, (Test, Unknown)) and "rank" in value.tags
         if self.disturbed is not before and self.disturbed is not None:
             # the place to look at is the jump that leaves the microbatch out
@@ -578,6 +592,11 @@ class Interpreter:
                         after[name] = held
         known = self.learned.effects.get(statement.site, frozenset())
         self.learned.effects[statement.site] = known | frozenset(effects)
+        jumps = any(isinstance(s, ir.Jump) for s in (*statement.body, *statement.orelse))
+        if effects or known or jumps:
+            self.learned.inert.discard(statement.site)
+        else:
+            self.learned.inert.add(statement.site)
         for _, _, outer in self.scout_stack:
             outer |= effects
         if effects & {"step", "clear", "scaler"}:

@@ -28,6 +28,7 @@ class Project:
         self.root = Path(root)
         self._modules: dict[str, ir.Module | None] = {}
         self._loaded = 0
+        self._places: dict[tuple[Path, str], Path | None] = {}
 
     def parse(self, data: bytes, path: str, name: str) -> ir.Module:
         """Parse and lower one file. Raises libcst.ParserSyntaxError, UnicodeDecodeError, RecursionError."""
@@ -67,6 +68,11 @@ class Project:
 
     def _find(self, importer: ir.Module, origin: str) -> Path | None:
         folder = Path(importer.path).parent
+        if (folder, origin) not in self._places:
+            self._places[folder, origin] = self._look(folder, origin)
+        return self._places[folder, origin]
+
+    def _look(self, folder: Path, origin: str) -> Path | None:
         level = len(origin) - len(origin.lstrip("."))
         parts = [part for part in origin.lstrip(".").split(".") if part]
         if level:

@@ -54,9 +54,9 @@ def _inherited_loss(run: Interpreter, instance: Instance, call: Call) -> Any:
 
     part = Part(inputs.batch, "valid", weight, reduced_at=call.site, varies=True)
     models = frozenset({_model(run, instance).number}) if not isinstance(model, Thing) else model.models
-    loss = Tensor("scalar", "super().compute_loss()", inputs.batch, (part,), models=models, graph=True, sync=True, parallel="ddp", varies=True, basis="valid")
+    loss = Tensor("scalar", "super().compute_loss()", inputs.batch, (part,), models=models, graph=True, sync=frozenset((m, True) for m in models or ()), parallel="ddp", varies=True, basis="valid")
     if call.kwargs.get("return_outputs") is True or (len(call.args) > 2 and call.args[2] is True):
-        return (loss, Tensor("output", "outputs", inputs.batch, models=models, graph=True, parallel="ddp"))
+        return (loss, Tensor("output", "outputs", inputs.batch, models=models, graph=True, parallel="ddp", sync=frozenset((m, True) for m in models or ())))
     return loss
 
 

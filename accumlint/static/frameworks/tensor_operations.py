@@ -167,6 +167,8 @@ def factor_of(run: Interpreter, value: Any, node: ir.Expr | None) -> Quantity | 
 
 
 def _binary(run: Interpreter, op: str, left: Any, right: Any, site: int, key: str, node: ir.Binary | None) -> Any:
+    if run.scouting and (getattr(left, "graph", False) or getattr(right, "graph", False)):
+        run.told("loss")
     if isinstance(left, Tensor) and isinstance(right, Tensor):
         if op in ("&", "|") and (left.form == "mask" or right.form == "mask"):
             keep = left if left.form == "mask" else right
