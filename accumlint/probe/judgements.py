@@ -329,6 +329,11 @@ def _reference(made: Assembled, run: Run, window: Window, number: int | None) ->
     how = "one full batch" if all(r.get("full") for r in replays) else "the sum of its microbatches"
     if len(replays) == 1:
         value = float(replays[0]["total"])
+        applied = window.of(Kind.RESCALE)
+        if applied and applied[-1].details["factor"] is not None:
+            # a division of the gradients that the script makes after the last backward is part of its formula
+            factor = float(applied[-1].details["factor"].ranks[0])
+            value = math.hypot(factor * replays[0]["factor"] - 1, factor * replays[0]["residual"])
     else:
         how += " over all ranks"
         value = _reference_of_ranks(window, replays)

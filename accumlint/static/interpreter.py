@@ -35,6 +35,8 @@ CONTEXT = 3  # attended positions of a microbatch that are no targets
 SHIFT = 2  # label positions that the causal shift removes from a microbatch
 PERIOD = 2  # period of a test that gates no step and whose own period does not matter
 
+# iterating over these gives names, not microbatches
+_NO_DATA = re.compile(r"(?i)listdir|glob|scandir|walk\(|\.split\(|readlines|modules\(|children\(|tracker|callback|hooks?\b|layers?\b|blocks?\b|param_groups|(^|\.)(dirs|files|paths|names|keys|lines|args|argv|groups|modules|metrics|losses)$")
 _ENDLESS = re.compile(r"(?i)stream|infinite|endless|forever|cycle")
 
 MISSING: Any = object()
@@ -1214,7 +1216,11 @@ class Interpreter:
         if kind is Tensor:
             return self.registry.tensor_attribute(self, value, name, site)
         if kind is Parameters:
+            if name == "data":
+                return value
             return Gradient(value.models) if name == "grad" else Unknown(f"parameter.{name}")
+        if kind is Gradient:
+            return value if name in ("data", "grad") else Unknown(f"gradient.{name}")
         if kind is ClassValue:
             method = self.find_method(value.cls, name)
             if method is not None:
@@ -1603,9 +1609,9 @@ class Interpreter:
             return held
         if one.symbols == two.symbols and op in ("==", "!=") and one.ranks == two.ranks:
             return op == "=="
-        moment = next((t for t in tags if t.startswith("batch ")), None)
-        if moment is not None:
-            return Test("atom", (), self.key(node), int(moment[6:]), "local" in tags, tags)
+        now = f"batch {self.batch_of.get(self.microbatch)}"
+        if "moment" in tags or now in tags:
+            return Test("atom", (), self.key(node), max(self.microbatch, 0), "local" in tags, tags)
         # a counter against a limit that nobody knows: the limit is far away
         open_side, known_side, mirrored = (two, one, False) if one.known else (one, two, True)
         direction = _MIRROR[op] if mirrored else op
@@ -1918,6 +1924,8 @@ class Interpreter:
             if value is not None and self.vocabulary.kind_of_name(value.last) in ("optimizer", "scheduler", "model"):
                 kind = self.vocabulary.kind_of_name(value.last)
                 return self.known_as(Unknown(f"{value.key}[{index}]"), kind, -1)
+            if _NO_DATA.search(key):
+                return Unknown(f"{key}[{index}]")
             return self.batch_data(last_name(key))
 
         endless = bool(_ENDLESS.search(last_name(key)))
@@ -2070,7 +2078,7 @@ class Interpreter:
     def momentary(self, key: str) -> Unknown:
         """A value that is new at every moment and differs between ranks: a clock, a random number."""
         self.moments += 1
-        return Unknown(f"{key}#{self.moments}", max(self.microbatch, 0), True)
+        return Unknown(f"{key}#{self.moments}", max(self.microbatch, 0), True, frozenset({"moment"}))
 
     def unknown_call(self, call: Call) -> Any:
         """A call of something unseen: what goes in decides what may come out, callbacks are called once."""

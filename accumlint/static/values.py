@@ -16,7 +16,7 @@ from accumlint.static import syntax as ir
 NOWHERE = -1
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Unknown:
     """A value that the script does not show, under the key by which it is remembered.
 
@@ -34,7 +34,7 @@ class Unknown:
         return last_name(self.key)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Test:
     """An undecided condition, with as much structure as decisions need to stay consistent.
 
@@ -50,7 +50,7 @@ class Test:
     tags: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Tensor:
     """Data, a mask, element-wise losses, a scalar loss or the output of something unseen.
 
@@ -84,7 +84,7 @@ class Tensor:
     leaf: bool = False  # data that asks for its own gradient
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Thing:
     """An object with a role in training: optimizer, scheduler, scaler, model, loader, loss module, context …"""
 
@@ -99,7 +99,7 @@ class Thing:
     maybe_none: str = ""  # key of the condition under which it is None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Instance:
     """An object of a class that the script defines."""
 
@@ -111,7 +111,7 @@ class Instance:
     role: str = ""  # model, optimizer, …: what its bases say
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Closure:
     """A function of the script, with the frame that it closes over and the object it is bound to."""
 
@@ -120,13 +120,13 @@ class Closure:
     bound: Any = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ClassValue:
     cls: ir.Class
     frame: Any = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class External:
     """Something imported from elsewhere, by its dotted origin."""
 
@@ -137,7 +137,7 @@ class External:
         return last_name(self.origin)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Method:
     """A method of an abstract value, not called yet."""
 
@@ -146,7 +146,7 @@ class Method:
     site: int
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Partial:
     """``functools.partial`` or anything else that calls ``target`` with arguments in front."""
 
@@ -155,21 +155,21 @@ class Partial:
     kwargs: dict[str, Any]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Parameters:
     """An iterable of trained parameters of these models (None: unknown which)."""
 
     models: frozenset[int] | None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Gradient:
     """``p.grad`` of some parameter of these models."""
 
     models: frozenset[int] | None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Context:
     """A context manager. ``kind``: plain, no_sync, accumulate, stack, no_grad, generated, scale_loss, several."""
 
@@ -178,7 +178,7 @@ class Context:
     site: int = NOWHERE
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Stream:
     """Anything that is iterated: ``length`` None is unknown; ``infinite`` never ends by itself.
 

@@ -13,7 +13,7 @@ from accumlint.findings import Confidence
 
 def judge(ledger: Ledger, judgement: Judgement) -> None:
     """Weights of the whole windows of an accumulating loop."""
-    whole = [w for w in ledger.whole() if w.size > 1 or w.batches > 1]
+    whole = [w for w in ledger.whole() if w.size > 1 or w.batches > 1 and _averaged_list(w)]
     if not whole or ledger.trace.disturbed is not None:
         return
     _phantom_targets(ledger, judgement, whole)
@@ -33,6 +33,13 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
         _uneven_ranks(ledger, judgement, window, verdict)
     elif window.size > 1:
         _scaled(ledger, judgement, [v for _, v in verdicts], window)
+
+
+def _averaged_list(window: Window) -> bool:
+    """One backward of the mean over a list of losses: as many microbatches as the list has losses."""
+    parts = [part for c in window.fresh for part in c.event.details["parts"]]
+    alike = len({part.reduced_at for part in parts}) == 1 and len({part.batch for part in parts}) == len(parts)
+    return alike and all(part.weight is not None and part.weight.tags & {"length", "K"} and any(part.weight.ranks) for part in parts)
 
 
 def _site(shares: tuple[Share, ...]) -> int:

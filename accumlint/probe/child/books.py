@@ -118,8 +118,9 @@ class Books:
         return [key for key, owners in self.owners.items() if optimizer in owners]
 
     def untouched(self) -> bool:
-        """Every gradient that a backward has brought is gone: None or zero."""
-        for key in self.trained:
+        """Every gradient that a backward has brought is gone: None or zero. Counts only what an optimizer holds, where one is known."""
+        owned = [key for key in self.trained if any(owner >= 0 for owner in self.owners.get(key, ()))]
+        for key in owned or self.trained:
             gradient = self.parameters[key].grad
             if gradient is not None and (_is_sharded(gradient) or bool(gradient.any())):
                 return False

@@ -276,7 +276,7 @@ class Recorder:
             return
         state["frames"] = self.frames.here()
         state["direct"] = self.frames.direct
-        unknown = [leaf for leaf in graph.leaves if id(leaf) not in self.books.parameters]
+        unknown = [leaf for leaf in graph.leaves if isinstance(leaf, nn.Parameter) and id(leaf) not in self.books.parameters]
         self.books.watch(unknown, -1)  # their owner becomes known when an optimizer steps on them
         state["hooks"] = []
         for term in graph.terms:
@@ -328,7 +328,7 @@ class Recorder:
             reached = self.books.reached()
         else:
             reached = sorted({owner for key in state["leaves"] for owner in self.books.owners.get(key, ())})
-            self.books.trained |= state["leaves"]
+            self.books.trained |= state["leaves"] & set(self.books.parameters)
         rows = [self._row(term) for term in graph.terms]
         self.backwards += 1
         self.fresh = True
@@ -428,7 +428,7 @@ class Recorder:
         pending = self.books.has_sums(keys) if self.options.gradients else self.fresh
         self.emit("clear", self.frames.here(), optimizers=numbers or None, by=by, pending=pending)
         self.books.forget(keys)
-        if self.books.trained <= set(keys):
+        if {key for key in self.books.trained if any(o >= 0 for o in self.books.owners.get(key, ()))} <= set(keys):
             self.lying = False
         if pending:
             self._tape_cleared()

@@ -159,7 +159,7 @@ def _without_hooks(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
 def _replay(
     window: Sequence[Microbatch], parameters: Sequence[nn.Parameter], picks: Sequence[tuple[int, torch.Tensor]]
 ) -> dict[str, Any]:
-    modules = [o.module for m in window for o in m.operations if o.module is not None]
+    modules = [m.operations[i].module for m in window for i in sorted(_needed(m)) if m.operations[i].module is not None]
     if not modules:
         raise Untaped("no module was called in the window")
     copies = _Copies(modules)  # type: ignore[arg-type]
@@ -190,7 +190,10 @@ def _replay(
         size = float(torch.linalg.vector_norm(f))
         if size > 1e-6 * norm:
             worst = max(worst, float(torch.linalg.vector_norm(a - f)) / size)
-    out = {"total": total, "worst": worst, "full": whole, "telling": len({c for c in counts if c}) > 1, "tensors": len(full)}
+    square = sum(float((f * f).sum()) for f in full)
+    factor = sum(float((a * f).sum()) for a, f in zip(accumulated, full)) / square
+    residual = _norm([a - factor * f for a, f in zip(accumulated, full)]) / norm
+    out = {"total": total, "worst": worst, "factor": factor, "residual": residual, "full": whole, "telling": len({c for c in counts if c}) > 1, "tensors": len(full)}
     if picks:
         targets = sum(counts)
         numbers = {id(p): i for i, p in enumerate(trained)}
@@ -263,9 +266,36 @@ def _call(operation: Operation, outputs: list[Any], copies: _Copies) -> Any:
 
 def _play(microbatch: Microbatch, copies: _Copies) -> list[Any]:
     outputs: list[Any] = []
-    for operation in microbatch.operations:
-        outputs.append(_call(operation, outputs, copies))
+    needed = _needed(microbatch)
+    for index, operation in enumerate(microbatch.operations):
+        outputs.append(_call(operation, outputs, copies) if index in needed else None)
     return outputs
+
+
+def _needed(microbatch: Microbatch) -> set[int]:
+    """The operations that the loss depends on: metrics and the like are not played again."""
+    needed: set[int] = set()
+    assert microbatch.root is not None
+    stack = [microbatch.root.operation]
+    while stack:
+        index = stack.pop()
+        if index in needed:
+            continue
+        needed.add(index)
+        operation = microbatch.operations[index]
+        stack += list(_references((operation.arguments, operation.keywords)))
+    return needed
+
+
+def _references(value: Any) -> Any:
+    if isinstance(value, Reference):
+        yield value.operation
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _references(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _references(item)
 
 
 def _root(microbatch: Microbatch, values: list[Any]) -> torch.Tensor:
@@ -324,7 +354,14 @@ def _lockstep(window: Sequence[Microbatch], copies: _Copies) -> list[list[Any]] 
     if any((a.module is not b.module) for m in window for a, b in zip(first, m.operations)):
         return None
     played: list[list[Any]] = [[] for _ in window]
+    needed = _needed(window[0])
+    if any(_needed(m) != needed for m in window):
+        return None
     for index, operation in enumerate(first):
+        if index not in needed:
+            for outputs in played:
+                outputs.append(None)
+            continue
         if operation.module is None:
             for microbatch, outputs in zip(window, played):
                 outputs.append(_call(microbatch.operations[index], outputs, copies))

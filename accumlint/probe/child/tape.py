@@ -230,7 +230,7 @@ class _Mode(TorchFunctionMode):
 
 # reads of a tensor that make no tensor, and calls that end a tape
 _SILENT = frozenset(
-    "backward item tolist __repr__ __format__ __bool__ __len__ size dim numel detach __get__ is_floating_point __hash__ data_ptr "
+    "backward grad item tolist __repr__ __format__ __bool__ __len__ size dim numel detach __get__ is_floating_point __hash__ data_ptr "
     "requires_grad_ retain_grad register_hook __deepcopy__ __float__ __int__ cpu numpy is_complex".split()
 )
 

@@ -49,10 +49,11 @@ def _inherited_loss(run: Interpreter, instance: Instance, call: Call) -> Any:
     items = run.things.get("num_items_in_batch")
     given = call.get(3, "num_items_in_batch")
     counted = given is not None and items is not None
-    weight = Quantity.of(RANKS, "world") / items if counted else Quantity.of(1) / run.count(inputs.batch, "valid")
+    ranks = RANKS if _model(run, instance).kind == "data_parallel" else 1
+    weight = Quantity.of(ranks, "world") / items if counted else Quantity.of(1) / run.count(inputs.batch, "valid")
     from accumlint.contract.events import Part
 
-    part = Part(inputs.batch, "valid", weight, reduced_at=call.site, varies=True)
+    part = Part(inputs.batch, "valid", weight, reduced_at=call.site, varies=counted)
     models = frozenset({_model(run, instance).number}) if not isinstance(model, Thing) else model.models
     loss = Tensor("scalar", "super().compute_loss()", inputs.batch, (part,), models=models, graph=True, sync=frozenset((m, True) for m in models or ()), parallel="ddp", varies=True, basis="valid")
     if call.kwargs.get("return_outputs") is True or (len(call.args) > 2 and call.args[2] is True):
@@ -102,7 +103,22 @@ def drive(run: Interpreter, instance: Instance, length: int) -> None:
     if not run.truth(Unknown("args.average_tokens_across_devices"), True):
         # counted per rank: each process is on its own
         _model(run, instance).kind = "model"
-    play(run, instance, method, own_step, length, not scaled_already(run, instance))
+    takes_count = method is not None and any(p.name == "num_items_in_batch" or p.kind == "**" for p in method.function.parameters)
+    # without the parameter it runs only before transformers 4.46, where the Trainer always divides; and a model of
+    # the project's own (no **kwargs in its forward) is divided for to this day
+    stock = any(w in run.module.mentions for w in ("from_pretrained", "from_config")) or any("For" in m and m.startswith("AutoModel") for m in run.module.mentions)
+    believes = scaled_already(run, instance) if _says_so(run, instance) else takes_count and (stock or own_step is not None)
+    play(run, instance, method, own_step, length, not believes)
+
+
+def _says_so(run: Interpreter, instance: Instance) -> bool:
+    """The script sets the flag itself."""
+    from accumlint.static.interpreter import MISSING
+
+    return any(
+        isinstance(instance.attributes.get(name), bool) or run._class_attribute(instance.cls, name) is not MISSING
+        for name in ("loss_is_scaled_for_ga", "model_accepts_loss_kwargs")
+    )
 
 
 def play(run: Interpreter, instance: Instance, method: Any, own_step: Any, length: int, divides: bool) -> None:
@@ -129,7 +145,8 @@ def play(run: Interpreter, instance: Instance, method: Any, own_step: Any, lengt
         for batch in batches:
             total = total.plus(run.count(batch.batch, "valid")) or total
         items = (total.reduced() if model.kind == "data_parallel" else total).tagged("count", "window count")
-        run.things["num_items_in_batch"] = items
+        # a Trainer that divides by itself hands out no count
+        run.things["num_items_in_batch"] = None if divides else items
         for batch in batches:
             run.microbatch += 1
             run.batch_of[run.microbatch] = batch.batch
@@ -143,7 +160,7 @@ def play(run: Interpreter, instance: Instance, method: Any, own_step: Any, lengt
             else:
                 assert method is not None
                 arguments = _loss_function_arguments(run) if instance.role == "loss function" else _loss_method_arguments
-                extra = {"num_items_in_batch": items} if takes_count else {}
+                extra = {"num_items_in_batch": run.things["num_items_in_batch"]} if takes_count else {}
                 loss = run.call_closure(method, arguments(model, batch), extra, site)
             if isinstance(loss, (list, tuple)) and loss:
                 loss = loss[0]

@@ -123,7 +123,7 @@ def _same(run: Interpreter, call: Call) -> Any:
 def _twin(run: Interpreter, value: Any, call: Call) -> Any:
     """A deep copy of a model is another model."""
     if isinstance(value, Thing) and value.kind == "model" or isinstance(value, Instance) and value.role == "model":
-        made = run.thing("model", f"copy of {getattr(value, 'name', value)}", call.site)
+        made = run.thing("model", f"copy of {value.name if isinstance(value, Thing) else value.cls.name}", call.site)
         made.models = frozenset({made.number})
         return made
     return value
