@@ -43,6 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--set", dest="constants", action="append", metavar="[MODULE:]NAME=VALUE", help="replace a module-level constant")
     parser.add_argument("--tiny", action="store_true", help="build Hugging Face models, tokenizers and data sets tiny, without network")
     parser.add_argument("--stress", action="store_true", help="short epochs and ragged labels, so that formulas differ and a tail appears")
+    parser.add_argument("--no-second-pass", action="store_true", help="do not run again under stress when counts are equal")
     parser.add_argument("--as-cpu", action="store_true", help="let a script that insists on CUDA run on the CPU")
     parser.add_argument("--here", action="store_true", help="run in this folder instead of a scratch folder")
     parser.add_argument("--allow-network", action="store_true", help="do not take the network away")
@@ -63,6 +64,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         return parsed
 
     parser.parse_args = parse_args  # type: ignore[method-assign]
+
+
+SHORT = 7  # batches of a shortened epoch where K is not known
+
+
+def stressing(window: int | None, ignore: int = -100) -> dict[str, Any]:
+    """A stressed run: an epoch of two windows and one microbatch, and labels masked raggedly with the ignored one."""
+    return {"ragged": True, "short": 2 * window + 1 if window and window > 1 else SHORT, "ignore": ignore}
 
 
 class UsageError(Exception):
@@ -138,7 +147,7 @@ def _plan(arguments: Namespace) -> tuple[Plan, list[str], int | None]:
     plan = Plan(
         target, words, bool(arguments.module), ranks, recipe.updates if arguments.updates is None else arguments.updates, arguments.timeout or recipe.timeout,
         not arguments.weights_only, 2 if arguments.replay is None else arguments.replay, arguments.device or "", os.getcwd() if arguments.here else "",
-        values, {"ragged": True, "short": True} if stress else {}, tiny, as_cpu, not arguments.allow_network, arguments.keep_saving,
+        values, stressing(arguments.window or recipe.window) if stress else {}, tiny, as_cpu, not arguments.allow_network, arguments.keep_saving,
     )  # fmt: skip
     return plan, substitutions, arguments.window or recipe.window
 
@@ -179,11 +188,37 @@ def _report(arguments: Namespace, done: Run, plan: Plan, substitutions: list[str
             sys.stdout.write(f"error: {error}\n")
             if not arguments.show_output:
                 sys.stderr.write(done.output[-2000:])
+    if _wants_second_pass(arguments, report, plan, error):
+        _second_pass(arguments, report, done, plan, literal)
     if arguments.receipt:
         code = _write_receipt(arguments, report, done, plan, substitutions, on_static, found)
         if code:
             return code
     return exit_code(report, found, error, bool(stuck))
+
+
+def _wants_second_pass(arguments: Namespace, report: Any, plan: Plan, error: str) -> bool:
+    """Equal counts tell nothing about the formula: then the script is run once more on data that does."""
+    return (
+        report.judgements["weights"].verdict == "NOT-DISCRIMINATING" and not plan.stress and not arguments.no_second_pass and not error
+        and arguments.format == "text" and arguments.script != "merge" and bool(report.windows)
+    )  # fmt: skip
+
+
+def _second_pass(arguments: Namespace, report: Any, done: Run, plan: Plan, literal: int | None) -> None:
+    from dataclasses import replace
+
+    from accumlint.probe import launch, present, verdicts
+    from accumlint.probe.assemble import assemble
+    from accumlint.probe.judgements import judge
+
+    rows = [row for record in done.recordings[0].of("backward") for row in record["terms"]]
+    ignore = next((row["ignore"] for row in rows if row.get("ignore") is not None), -100)
+    again = launch.run(replace(plan, stress=stressing(report.window, ignore)))
+    second = judge(assemble(again.recordings, arguments.window or literal or report.window), again)
+    found = verdicts.findings(second, os.getcwd())
+    sys.stdout.write("\nsecond run, with ragged labels and short epochs (not the script's own data; it does not change the verdict above)\n")
+    sys.stdout.write(present.as_text(second, again, found, [], ["labels masked raggedly", "epochs shortened"]))
 
 
 def exit_code(report: Any, found: list[Finding], error: str, stuck: bool) -> int:

@@ -542,7 +542,9 @@ def _summary(made: Assembled, run: Run, windows: Sequence[WindowReport], violati
     elif short:
         out["tail"] = Verdict(PASS, short[0].disposition)
     else:
-        out["tail"] = Verdict(NOT_RUN, "no short window was seen")
+        left = sum(ledger.pending.size for ledger in ledgers)
+        dropped = bool(left) and run.recordings[0].ending != "updates"
+        out["tail"] = Verdict(NOT_RUN, f"{left} microbatches were pending when training ended and never stepped" if dropped else "no short window was seen")
     if made.trace.distributed:
         out["sync"] = _sync(made, windows, violations)
         out["ranks"] = _ranks(made, run)

@@ -29,6 +29,7 @@ from accumlint.probe.child.frames import Frames
 from accumlint.probe.child.patching import Patches
 
 MAX_PROBLEMS = 50
+CHEAP = 1.0  # seconds of recomputing that are never too many
 PATIENCE = 20.0  # seconds that a rank waits for its peers before it leaves
 
 
@@ -110,6 +111,8 @@ class Recorder:
         self.stepped: set[int] = set()
         self.tape: Any = None
         self.replayed = 0
+        self.replay_seconds = 0.0
+        self.started = time.perf_counter()
         self._told: tuple[int, int] | None = None
 
     # ---- writing
@@ -490,10 +493,11 @@ class Recorder:
         )  # fmt: skip
         step_record = self.number
         self.stepped.add(number)
-        if self.tape is not None and applied and self.replayed < self.options.replay and self.fresh:
+        if self.tape is not None and applied and self.replayed < self.options.replay and self.fresh and self._replay_is_affordable():
             with self.working("replay"):
                 started = time.perf_counter()
                 outcome = self.tape.replay(self.books, number)
+                self.replay_seconds += time.perf_counter() - started
                 if outcome is not None:
                     self.replayed += 1
                     self.emit("replay", step=step_record, optimizer=number, seconds=round(time.perf_counter() - started, 4), **outcome)
@@ -503,6 +507,11 @@ class Recorder:
         if self.fresh:
             self.updates += 1
             self.fresh = False
+
+    def _replay_is_affordable(self) -> bool:
+        """The first window always; a further one when recomputing has taken no more time than the run itself."""
+        own = time.perf_counter() - self.started - self.replay_seconds
+        return self.replayed == 0 or self.replay_seconds < CHEAP or self.replay_seconds <= own
 
     # ---- loss scaling
 
@@ -759,7 +768,31 @@ class Recorder:
 
         distributed = getattr(torch, "distributed", None)
         if distributed is not None and distributed.is_available():
+            self._sharded()
             self.patches.replace(distributed, "all_reduce", reducing, "distributed.all_reduce")
+
+    def _sharded(self) -> None:
+        """FSDP2 decides in the backward whether to reduce; its mark is sticky, so it is read when a backward begins.
+
+        torch/distributed/fsdp/_fully_shard/_fully_shard.py: ``set_requires_gradient_sync`` sets ``reduce_grads``.
+        """
+
+        def making(original: Callable) -> Callable:
+            @functools.wraps(original)
+            def fully_shard(module: Any, *args: Any, **kwargs: Any) -> Any:
+                made = original(module, *args, **kwargs)
+                with self.working("fully_shard"):
+                    self.parallel = (lambda: made, "fsdp2")
+                return made
+
+            return fully_shard
+
+        try:
+            from torch.distributed import fsdp
+        except ImportError:
+            self.patches.manifest["fully_shard"] = False
+            return
+        self.patches.replace(fsdp, "fully_shard", making, "fsdp.fully_shard")
 
     def _is_gradient(self, tensor: Any) -> bool:
         """The tensor is (or is as large as) the gradients that lie there: the script reduces them by hand."""
@@ -852,6 +885,10 @@ def _flag(parallel: Any) -> bool | None:
     if parallel is None:
         return None
     model = parallel[0]()
+    if parallel[1] == "fsdp2":
+        groups = [part._get_fsdp_state()._fsdp_param_group for part in model.modules() if hasattr(part, "_get_fsdp_state")]
+        marks = [bool(group.reduce_grads) for group in groups if group is not None and hasattr(group, "reduce_grads")]
+        return all(marks) if marks else None
     flag = getattr(model, "require_backward_grad_sync", None)
     return bool(flag) if flag is not None else None
 
