@@ -66,10 +66,16 @@ def as_scalar(tensor: Tensor, counts: Counts, reduced_at: int) -> Tensor:
     scale = tensor.scale
     weight = scale / counts(tensor.batch, tensor.basis) if scale is not None else None
     part = Part(
-        tensor.batch, tensor.basis, weight, assumed=not tensor.mean_known, reason="" if weight is not None else "unknown factor",
+        tensor.batch, tensor.basis, weight, assumed=not tensor.mean_known, reason=_why(tensor, weight),
         reduced_at=reduced_at, divisions=tensor.divisions, varies=tensor.varies,
     )  # fmt: skip
     return dataclasses.replace(tensor, form="scalar", parts=(part,))
+
+
+def _why(tensor: Tensor, weight: Quantity | None) -> str:
+    if weight is None:
+        return "unknown factor"
+    return tensor.role if tensor.role.startswith("unseen") else ""
 
 
 def reduce_mean(tensor: Tensor, counts: Counts, site: int) -> Tensor:

@@ -169,6 +169,8 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
 
 def _sum_is_likely(shares: tuple[Share, ...]) -> bool:
     """The undivided loss is nothing but a convention: an output that nobody explained and that nothing divides."""
+    if any(s.part.reason.startswith("unseen") for s in shares):
+        return True
     return all(s.part.assumed and not s.tags & {"K"} for s in shares) and any(s.models is None for s in shares)
 
 

@@ -142,6 +142,8 @@ class Registry:
     def call_unknown(self, run: Interpreter, callee: Unknown, call: Call) -> Any:
         """A call of an unresolved name or path."""
         key = callee.key
+        if call.values and run.vocabulary.matches("clip_names", call.name):
+            return self.named_call(run, call.name, call)
         kind = self.kind_by_use(run, callee) if callee.batch < 0 else ""
         if kind in self.table.calls:
             return self.call_thing(run, run.known_as(callee, kind, call.site), call)
@@ -224,6 +226,8 @@ class Registry:
         name = receiver.last
         kind = run.vocabulary.kind_of_name(name)
         used = run.receivers.get(name, frozenset())
+        if kind == "engine" and "backward" not in used and "deepspeed" not in run.module.mentions:
+            kind = ""  # many things are called engine
         if kind == "model" and "no_sync" in used:
             return "data_parallel"
         if kind:

@@ -7,6 +7,7 @@ Facts used here (torch 2.13): DDP decides whether to reduce in the forward (``to
 from __future__ import annotations
 
 import dataclasses
+import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -1286,6 +1287,13 @@ def _unseen(run: Interpreter, call: Call, receiver: Any) -> Any:
                 out.parts = tuple(dataclasses.replace(p, weight=None, reason=f"passes through {call.name}()") for p in out.parts)
         out.basis = next((t.basis for t in found if t.basis != "fixed"), out.basis)
         out.varies |= out.basis != "fixed"
+        told = any(isinstance(v, Quantity) and "K" in v.tags for v in call.values) or _NORMALISES.search(call.name)
+        if graph and told:
+            # whoever is given K, or says that it normalises, may well divide
+            out.scale = None
+            out.parts = tuple(dataclasses.replace(p, weight=None, reason=f"passes through {call.name}()") for p in out.parts)
+        elif not _LOSS_NAME.search(call.name):
+            out.role = f"unseen {call.name}"
         return out
     if any(isinstance(v, Thing) and v.kind == "optimizer" for v in values) and any(isinstance(v, (Thing, Instance)) for v in values if v is not receiver):
         if call.name not in _INNOCENT and not call.name.startswith(("save", "load", "get_", "print", "log", "count", "resume", "restore", "set_", "init")):
@@ -1307,6 +1315,8 @@ def _unseen(run: Interpreter, call: Call, receiver: Any) -> Any:
     return run.unknown(call.key, call.site, batch=batch, local=local, tags=frozenset(tags)) if call.node is not None else Unknown(call.key)
 
 
+_NORMALISES = re.compile(r"(?i)normali[sz]e|scale|average|reduce|reweight")
+_LOSS_NAME = re.compile(r"(?i)loss|crit|objective|^forward$")
 _LAUNCHERS = frozenset("spawn launch notebook_launcher run main fit Process elastic_launch start_processes train execute Fire fire parallel run_exp hydra_main".split())
 _ELEMENTWISE = frozenset("exp log sqrt relu sigmoid softplus tanh abs pow square neg log_softmax softmax".split())
 _INNOCENT = frozenset("print isinstance len type id append prepare initialize setup clip_grad_norm_ SummaryWriter watch".split())
@@ -1334,6 +1344,16 @@ def _unknown_same(run: Interpreter, receiver: Unknown, call: Call) -> Any:
     if call.name in ("train", "eval", "to", "cuda", "half", "float") and kind == "model":
         return run.known_as(receiver, run.registry.kind_by_use(run, receiver) or "model", call.site)
     return receiver
+
+
+@method("unknown", "mul_", "div_", "mul", "div", "add_", "sub_", "add", "sub", "true_divide")
+def _unknown_arithmetic(run: Interpreter, receiver: Unknown, call: Call) -> Any:
+    """Arithmetic on something unseen: the factors on it are still factors."""
+    op = {"mul": "*", "div": "/", "add": "+", "sub": "-", "true_divide": "/"}[call.name.rstrip("_")]
+    value = run.binary(op, receiver, call.get(0, "other", 1), call.site, call.key)
+    if call.name.endswith("_") and isinstance(call.node.func, ir.Attr) and isinstance(call.node.func.value, (ir.Name, ir.Attr)):
+        run.assign(call.node.func.value, value, call.frame, call.site)
+    return value
 
 
 @method("unknown", "requires_grad_")
