@@ -19,7 +19,7 @@ from accumlint.contract.events import Kind
 from accumlint.contract.verdicts import Violation
 from accumlint.contract.windows import Ledger, Window
 from accumlint.probe import formulas
-from accumlint.probe.assemble import Assembled, Slot, weigh
+from accumlint.probe.assemble import Assembled, Slot, all_ledgers, weigh
 from accumlint.probe.records import Run
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
@@ -243,6 +243,8 @@ def _integrity(made: Assembled, ledger: Ledger, window: Window, number: int | No
         return Verdict(INCONCLUSIVE, "the gradient is not finite")
     if any(r.get("scaled") for r in records):
         return Verdict(FAIL, "the gradient is still multiplied by the loss scale when the optimizer steps")
+    if all(b["norm"] == 0 for b in balances) and not window.stale and not any(b["lost"] for b in balances):
+        return Verdict(NOT_DISCRIMINATING, "the gradient of the window is zero: nothing could be lost")
     band = max(noise(b["dtype"], window.size) for b in balances)
     if made.trace.ranks > 1:
         return _integrity_of_ranks(records, max(band, ACROSS_RANKS), window)
@@ -561,6 +563,8 @@ def _sync(made: Assembled, windows: Sequence[WindowReport], violations: Sequence
     for window in windows:
         if window.reductions and window.reductions[-1] == 0 and not by_hand:
             return Verdict(FAIL, f"window {window.index}: no reduction happened in the last backward")
+    if any(c.event.details["parallel"] == "fsdp2" for ledger in all_ledgers(made) for w in ledger.windows for c in w.fresh):
+        return Verdict(PASS, "the sync mark was on for the last microbatch of every window (all-gathers hide the number of reductions)")
     if not any(r for w in windows for r in w.reductions if r) and not by_hand:
         return Verdict(INCONCLUSIVE, "whether reductions happened could not be seen")
     early = any(r for w in windows for r in w.reductions[:-1] if r)
