@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,13 +60,14 @@ def analyse(source: bytes, path: str, project: Project, settings: EngineSettings
     if not worth_simulating(source):
         return FileReport(path, skipped="no-training-loop")
     module = project.parse(source, path, path.rsplit("/", 1)[-1].removesuffix(".py"))
-    explorer = Explorer(module, settings.names(), ignored_constant=b"-100" in source)
+    explorer = Explorer(module, settings.names(), ignored_constant=speaks_of_ignored_labels(source))
     explored = explorer.explore()
     places = Places(module, project)
     collected: dict[tuple[str, int], _Reported] = {}
     loops = []
     for root in explored:
         judged = [(trace, _judge(trace)) for trace in root.traces]
+        judged = [(trace, _within_the_law(trace, ledgers)) for trace, ledgers in judged]
         broken = [i for i, (_, ledgers) in enumerate(judged) if any(judgement.violations for _, judgement in ledgers)]
         controls = [_judge(trace) for i in broken[:CONTROLS] if (trace := explorer.control(root, i)) is not None]
         for reported in _reported(root, judged, controls):
@@ -78,6 +80,14 @@ def analyse(source: bytes, path: str, project: Project, settings: EngineSettings
     findings += _incomplete(explored, loops, path, findings)
     findings.sort(key=Finding.sort_key)
     return FileReport(path, tuple(_without_twins(findings)), loops=tuple(loops))
+
+
+_IGNORE_ARGUMENT = re.compile(rb"ignore_index\s*=\s*-100\b")
+
+
+def speaks_of_ignored_labels(source: bytes) -> bool:
+    """-100 is written somewhere else than in an ``ignore_index`` that repeats the default: labels are switched off."""
+    return re.search(rb"-100\b", _IGNORE_ARGUMENT.sub(b"", source)) is not None
 
 
 class Places:
@@ -190,6 +200,29 @@ def _reported(root: Explored, judged: Judged, controls: list[list[tuple[Ledger, 
             extra = tuple(others) if position == 0 else ()
             out.append(_Reported(violation, confidence, flags, ledger_of[rule, site], extra))
     return out
+
+
+# what can be said of a framework's window although nothing in the script shows how large it is
+_WITHOUT_K = frozenset({"ACC103", "ACC209", "ACC304", "ACC211", "ACC403", "ACC704"})
+_PLACEHOLDERS = ("gradient_accumulation_steps of the DeepSpeed configuration",)
+
+
+def _within_the_law(trace: Trace, ledgers: list[tuple[Ledger, Judgement]]) -> list[tuple[Ledger, Judgement]]:
+    """Drop what rests on a K that only a framework's configuration knows, or on a law that is not in force."""
+    spoken = trace.window_text and not trace.window_text.startswith(_PLACEHOLDERS)
+    owned = {"framework deepspeed", "framework lightning"} & trace.traits
+    kept = None
+    if owned and not spoken and "manual optimization" not in trace.traits:
+        kept = _WITHOUT_K
+    if "framework accelerate" in trace.traits and "under deepspeed" in trace.traits:
+        kept = frozenset({"ACC103", "ACC704"})  # the engine steps, clips and divides there
+    if "framework transformers" in trace.traits:
+        # the Trainer's own way of averaging is no fault of the script
+        kept = frozenset({"ACC102", "ACC103", "ACC104", "ACC107", "ACC205", "ACC401", "ACC201"})
+    if kept is not None:
+        for _, judgement in ledgers:
+            judgement.violations = [v for v in judgement.violations if v.rule in kept]
+    return ledgers
 
 
 def _judge(trace: Trace) -> list[tuple[Ledger, Judgement]]:

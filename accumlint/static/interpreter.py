@@ -321,6 +321,8 @@ class Interpreter:
             self.decided.append((key, default, disturbable))
         elif not any(seen == key for seen, _, _ in self.decided):
             self.decided.append((key, self.assigned[key], disturbable))
+        if self.assigned[key] is True and "deepspeed" in key.lower() and not key.endswith(" is None"):
+            self.traits.add("under deepspeed")
         return self.assigned[key]
 
     def truth(self, value: Any, default: bool | None = None) -> bool:
@@ -1086,6 +1088,9 @@ class Interpreter:
 
     def assign(self, target: ir.Expr, value: Any, frame: Frame, site: int) -> None:
         kind = type(target)
+        if kind is ir.Name and isinstance(value, Tensor) and value.form == "data" and last_name(value.key) != target.id:
+            # what a reader calls a part of the batch tells labels and masks apart
+            value = self.registry.table.roles["named_data"](self, value, target.id)
         if isinstance(value, Unknown) and "resume" in value.tags and kind in (ir.Name, ir.Attr) and "[" in value.key:
             self.emit(Kind.RESUME, site, key=last_name(value.key), into=self.key(target), use="counter")
         if kind is ir.Name:
@@ -1115,6 +1120,8 @@ class Interpreter:
                 index = index.integer
             if isinstance(owner, dict) and isinstance(index, (str, int)):
                 owner[index] = value
+            elif isinstance(owner, dict):
+                owner[f"?{len(owner)}"] = value  # under a key that is not shown
             elif isinstance(owner, list) and isinstance(index, int) and -len(owner) <= index < len(owner):
                 owner[index] = value
             elif isinstance(owner, Unknown) and isinstance(index, (str, int)):

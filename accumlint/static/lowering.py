@@ -50,12 +50,14 @@ class _Lowering:
         self.functions: list[ir.Function] = []
         self.classes: dict[str, ir.Class] = {}
         self.strings: set[str] = set()
+        self.numbers: dict[int, int] = {}
         self.scopes: list[_Scope] = [_Scope()]
         self.qualname: list[str] = []
         self.module = ir.Module(path, name, [], self.functions, self.classes, self.sites, tree, base=base)
         self.module.body = self.block(tree.body)
         self.module.mentions = frozenset(self.scopes[0].mentions)
         self.module.strings = frozenset(self.strings)
+        self.module.numbers = self.numbers
 
     def site(self, node: Any) -> int:
         self.sites.append(node)
@@ -265,7 +267,9 @@ class _Lowering:
 
     def x_Integer(self, node: cst.Integer) -> ir.Expr:
         try:
-            return ir.Const(self.site(node), int(node.value.replace("_", ""), 0))
+            value = int(node.value.replace("_", ""), 0)
+            self.numbers[value] = self.numbers.get(value, 0) + 1
+            return ir.Const(self.site(node), value)
         except ValueError:
             return ir.Const(self.site(node), ...)
 

@@ -301,6 +301,7 @@ class Module:
     base: int = 0  # number of the first site
     mentions: frozenset[str] = frozenset()
     strings: frozenset[str] = frozenset()
+    numbers: dict[int, int] = field(default_factory=dict)  # how often each whole number is written
     resolve: Any = None  # (dotted module name, level) -> Module | None, for imports inside the checked tree
 
 

@@ -29,7 +29,6 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
     if not any(c.event.details.get("parallel") for w in [*ledger.windows, ledger.pending] for c in w.contributions):
         return
     done = {c.event.microbatch for w in [*ledger.windows, ledger.pending] for c in w.contributions}
-    stepped = {w.step.microbatch for w in ledger.windows if w.step is not None}
     stopped = any(e.kind is Kind.LOOP and e.details["phase"] == "exit" and e.details.get("broke") and e.microbatch == microbatch for e in trace.events)
     if stopped and microbatch in done:
         judgement.violations.append(Violation(
@@ -38,7 +37,7 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
         ))  # fmt: skip
         return
     left_out = microbatch not in done
-    missed_step = microbatch == 2 and not any(abs(m - microbatch) == 0 for m in stepped) and not left_out
+    missed_step = not left_out and any(microbatch in w.microbatches and w.size > ledger.trace.window and not w.crosses for w in ledger.windows)
     if left_out or missed_step:
         what = "this microbatch's backward is left out" if left_out else "the step is left out"
         judgement.violations.append(Violation(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from accumlint.contract.clauses.c2_clock import guard
 from accumlint.contract.events import Event, Kind
 from accumlint.contract.verdicts import Judgement, Violation
@@ -85,7 +87,9 @@ def _limit(ledger: Ledger, judgement: Judgement, per_window: dict[str, float]) -
 def _names_updates(name: str) -> bool:
     """The name itself says that it counts optimizer updates."""
     lowered = name.lower()
-    return "update" in lowered or "optimizer_step" in lowered or "optim_step" in lowered
+    if re.search(r"updates?_(interval|freq|every|ratio|period|rate|type|rule|method)", lowered):
+        return False
+    return re.search(r"(^|_)updates?($|_)", lowered) is not None or "optimizer_step" in lowered or "optim_step" in lowered
 
 
 def _index_moves(ledger: Ledger, site: str) -> int:

@@ -168,6 +168,8 @@ def drive(run: Interpreter, instance: Instance, length: int) -> None:
     run.distributed = True
     held = configured(run, instance)
     manual = _is_manual(run, instance)
+    if manual:
+        run.traits.add("manual optimization")
     site = step.function.site
     epochs = 1 if run.scouting else 2
     count = 1 if run.scouting else length

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
 
 TABLE = Table()
+
+_MASKLIKE = re.compile(r"(?i)mask|valid|visible|keep|known|select|active|is_|has_|positive|labelled|labeled")
 
 LANGUAGE_MODELS = ("CausalLM", "ConditionalGeneration", "MaskedLM", "LMHeadModel", "TokenClassification", "Seq2SeqLM", "QuestionAnswering")
 
@@ -54,6 +57,14 @@ def _with_path(value: Tensor, suffix: str) -> Tensor:
         elif "label" in name.lower() or name.lower() in ("target", "targets", "y", "gold", "tgt"):
             role = "labels"
     return dataclasses.replace(value, key=value.key + suffix, role=role, form=form)
+
+
+def _named_data(run: Interpreter, value: Tensor, name: str) -> Tensor:
+    """A part of a batch under the name of a variable."""
+    return _with_path(value, "." + name) if len(value.key) < 120 else value
+
+
+TABLE.roles["named_data"] = _named_data
 
 
 def _attribute(run: Interpreter, value: Tensor, name: str, site: int) -> Any:
@@ -131,7 +142,7 @@ def _subscript(run: Interpreter, value: Tensor, index: Any, node: ir.Subscript) 
     parts = index if isinstance(index, tuple) else (index,)
     out = value
     for position, part in enumerate(parts):
-        if isinstance(part, Tensor) and (part.form == "mask" or part.form == "data" and len(parts) == 1 and out.form == "elements"):
+        if isinstance(part, Tensor) and (part.form == "mask" or part.form == "data" and len(parts) == 1 and out.form == "elements" and _MASKLIKE.search(part.key)):
             out = dataclasses.replace(out, varies=True, basis=basis_of(run, part), shifted=out.shifted or part.shifted)
             if out.form == "output":
                 out = dataclasses.replace(out, form="elements")

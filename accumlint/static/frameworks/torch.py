@@ -915,7 +915,11 @@ def _loss_of(run: Interpreter, call: Call, name: str, reduction: Any, ignore: An
     out.divisions = ()
     out.basis = next((t.basis for t in inputs if t.basis != "fixed"), "fixed")
     out.varies = out.basis != "fixed"
-    if name in run.vocabulary.ignorable and (explicit_ignore or "ignored labels" in run.traits):
+    # an ignore_index written as a number is boilerplate of many models; a name stands for padding that exists
+    named = explicit_ignore and not isinstance(ignore, (int, Fraction)) or explicit_ignore and _is_named(call, ignore)
+    if isinstance(ignore, int) and abs(ignore) > 1 and ignore != -100 and run.module.numbers.get(abs(ignore), 0) > 1:
+        named = True  # the same number stands elsewhere, where targets are counted or made
+    if name in run.vocabulary.ignorable and (named or "ignored labels" in run.traits or explicit_ignore and "padding" in run.traits):
         shifted = labels.shifted if labels is not None else any(t.shifted for t in inputs)
         out.basis, out.varies = ("valid" if shifted else "unshifted"), True
     if reduction is None or reduction == "mean":
@@ -929,6 +933,18 @@ def _loss_of(run: Interpreter, call: Call, name: str, reduction: Any, ignore: An
     # a reduction that the script decides elsewhere
     out.scale = None
     return tensors.reduce_mean(out, run.count, call.site)
+
+
+def _is_named(call: Call, ignore: Any) -> bool:
+    """The ``ignore_index`` of a call (or of the constructor that was called earlier) is given by a name."""
+    argument = next((a.value for a in call.node.args if a.keyword == "ignore_index"), None)
+    if argument is not None:
+        return not isinstance(argument, ir.Const)
+    return isinstance(ignore, Named)
+
+
+class Named(int):
+    """A number that a name stood for when a loss module was built."""
 
 
 def _loss_function(run: Interpreter, call: Call) -> Any:
@@ -948,7 +964,10 @@ def make_loss_module(run: Interpreter, call: Call) -> Thing:
         reduction = "none"
     if call.kwargs.get("size_average") is False and reduction == "mean":
         reduction = "sum"
-    made.state.update(constructor=call.name, reduction=reduction, ignore=call.kwargs.get("ignore_index"))
+    ignore = call.kwargs.get("ignore_index")
+    if isinstance(ignore, int) and _is_named(call, ignore):
+        ignore = Named(ignore)
+    made.state.update(constructor=call.name, reduction=reduction, ignore=ignore)
     return made
 
 
