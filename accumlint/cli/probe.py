@@ -9,10 +9,12 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from accumlint.findings import Finding
+    from accumlint.probe.beside import Beside
     from accumlint.probe.launch import Plan
     from accumlint.probe.records import Run
 
@@ -113,8 +115,10 @@ def run(arguments: Namespace) -> int:
         return BROKEN
     if arguments.format == "text":
         sys.stderr.write(f"running {' '.join([plan.target, *plan.arguments])} in a child process, with your rights\n")
+    beside = _static(arguments, plan)
+    plan = replace(plan, names=beside.names)
     done = launch.run(plan)
-    return _report(arguments, done, plan, substitutions, window)
+    return _report(arguments, done, plan, substitutions, window, beside)
 
 
 def _plan(arguments: Namespace) -> tuple[Plan, list[str], int | None]:
@@ -151,22 +155,23 @@ def _plan(arguments: Namespace) -> tuple[Plan, list[str], int | None]:
     return plan, substitutions, arguments.window or recipe.window
 
 
-def _static(arguments: Namespace, plan: Plan) -> tuple[list[Finding], int | None]:
-    """The static findings of the script, and K where the script fixes it by a number."""
+def _static(arguments: Namespace, plan: Plan) -> Beside:
+    """What the static check says of the script."""
+    from accumlint.probe.beside import Beside, static_findings
+
     if arguments.no_static or plan.module:
-        return [], None
-    from accumlint.probe.beside import static_findings
+        return Beside()
 
     return static_findings(plan.target, os.getcwd())
 
 
-def _report(arguments: Namespace, done: Run, plan: Plan, substitutions: list[str], window: int | None) -> int:
+def _report(arguments: Namespace, done: Run, plan: Plan, substitutions: list[str], window: int | None, beside: Beside) -> int:
     from accumlint.probe import present, verdicts
     from accumlint.probe.assemble import assemble
     from accumlint.probe.judgements import judge
 
     here = os.getcwd()
-    static, literal = _static(arguments, plan)
+    static, literal = beside.findings, beside.window
     made = assemble(done.recordings, window or literal)
     report = judge(made, done)
     found = verdicts.findings(report, here)
@@ -205,8 +210,6 @@ def _wants_second_pass(arguments: Namespace, report: Any, plan: Plan, error: str
 
 
 def _second_pass(arguments: Namespace, report: Any, done: Run, plan: Plan, literal: int | None) -> None:
-    from dataclasses import replace
-
     from accumlint.probe import launch, present, verdicts
     from accumlint.probe.assemble import assemble
     from accumlint.probe.judgements import judge
@@ -280,4 +283,4 @@ def _merge(arguments: Namespace) -> int:
         return NOTHING
     script = str(recordings[0].head.get("argv0", ""))
     plan = Plan(script, module=not os.path.isfile(script))
-    return _report(arguments, Run(recordings), plan, [], arguments.window)
+    return _report(arguments, Run(recordings), plan, [], arguments.window, _static(arguments, plan))

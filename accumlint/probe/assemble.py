@@ -110,7 +110,7 @@ class _Walk:
     """One pass over the records of a rank."""
 
     def __init__(self, recording: Recording, sites: Sites) -> None:
-        self.records = [r for r in recording.records if r["k"] not in ("run", "problem", "replay", "grad")]
+        self.records = [r for r in recording.records if r["k"] not in ("run", "problem", "replay", "grad", "window")]
         self.ending = recording.ending
         self.sites = sites
         self.loop = _micro_loop(self.records)
@@ -387,6 +387,8 @@ def assemble(recordings: Sequence[Recording], window: int | None = None) -> Asse
     """The trace of a run; ``window`` is the configured K where it is known. None without an optimizer step or backward."""
     if not recordings or not recordings[0].of("backward"):
         return None
+    if window is None:
+        window = next((r["value"] for r in recordings[0].records if r["k"] == "window"), None)
     sites = Sites()
     walks = [_Walk(recording, sites) for recording in recordings]
     for walk in walks:

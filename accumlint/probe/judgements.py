@@ -446,9 +446,9 @@ def _named(made: Assembled, ledgers: Sequence[Ledger]) -> list[Violation]:
 def _unshifted(made: Assembled, ledgers: Sequence[Ledger]) -> list[Violation]:
     """A denominator that is the number of labels as the loader gave them, while the loss uses fewer: counted before the shift.
 
-    Batches are laid beside backwards by their order; where their numbers differ nothing is said.
+    Batches are laid beside backwards by their order (a loader may have been read ahead); with fewer nothing is said.
     """
-    if any(len(batches) != len(rank) for batches, rank in zip(made.data, made.backwards)) or not made.data:
+    if any(len(batches) < len(rank) for batches, rank in zip(made.data, made.backwards)) or not made.data:
         return []
     for ledger in ledgers:
         for window in ledger.whole():

@@ -52,6 +52,7 @@ class Plan:
     isolate: bool = True
     keep_saving: bool = False
     python: str = ""
+    names: tuple[str, ...] = ()  # what the script calls K; their values are read from its frames
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -60,7 +61,7 @@ def options(plan: Plan) -> dict[str, Any]:
     return {
         "updates": plan.updates, "gradients": plan.gradients, "replay": plan.replay if plan.gradients else 0, "save": plan.keep_saving,
         "stub_loggers": True, "set": {m: dict(c) for m, c in plan.constants.items()}, "stress": dict(plan.stress), "tiny": plan.tiny,
-        "as_cpu": plan.as_cpu,
+        "as_cpu": plan.as_cpu, "names": list(plan.names),
     }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ A record has ``k`` (its kind), ``s`` (its number in the process) and ``f`` (the 
 ``clear``      optimizers (whose parameters), by (optimizer, model, state), pending (gradients were there)
 ``unscale``, ``update``, ``clip``, ``schedule``, ``save``, ``reduce``
 ``replay``     optimizer, worst, total, state, reason: a window recomputed in float64
+``window``     value: K, read from the script's own names at its first step
 ``problem``    text: something inside the recorder failed; never raised into the user's code
 ``end``        reason: finished, updates, error
 =============  ====================================================================================================

@@ -15,6 +15,7 @@ from accumlint.contract.verdicts import Violation
 from accumlint.findings import Confidence, Finding, Related, Severity, Span
 from accumlint.probe import judgements
 from accumlint.probe.judgements import WITNESSED, Report, hidden_by
+from accumlint.probe.places import file_map
 
 CONFIRMED, REFUTED, NOT_REACHED = "confirmed", "refuted", "not reached"
 
@@ -97,8 +98,10 @@ def _one(finding: Finding, seen: Sequence[Finding], rules: set[str], reached: se
         return OnFinding(finding, NOT_REACHED, "a run does not show this")
     path = os.path.realpath(os.path.join(working_folder, finding.span.path))
     lines = range(finding.span.line, max(finding.span.end_line, finding.span.line) + 1)
-    if not any((path, line) in reached for line in lines):
+    if not any((path, line) in reached or _passed(path, line, reached) for line in lines):
         return OnFinding(finding, NOT_REACHED, "the run did not come to this line")
+    if finding.rule in ("ACC201", "ACC206", "ACC207", "ACC213") and report.window <= 1:
+        return OnFinding(finding, NOT_REACHED, "every window held one microbatch, and the configured accumulation is not known: give --window")
     cause = hidden_by(finding.rule, rules)
     if cause:
         return OnFinding(finding, NOT_REACHED, f"hidden behind {cause}")
@@ -111,6 +114,19 @@ def _one(finding: Finding, seen: Sequence[Finding], rules: set[str], reached: se
     if finding.clause == "C1" and report.judgements["weights"].verdict not in (judgements.PASS, judgements.NOT_DISCRIMINATING):
         return OnFinding(finding, NOT_REACHED, f"weights: {report.judgements['weights'].reason}")
     return OnFinding(finding, REFUTED, "the run came here and kept the rule")
+
+
+def _passed(path: str, line: int, reached: set[tuple[str, int]]) -> bool:
+    """The line stands in a loop whose body was run, under conditions that were all seen to hold."""
+    spot = file_map(path).at(line)
+    if not spot.loops:
+        return False
+    for other_path, other in reached:
+        if other_path == path:
+            seen = file_map(path).at(other)
+            if seen.loops == spot.loops and set(spot.gates) <= set(seen.gates):
+                return True
+    return False
 
 
 def _why_silent(finding: Finding, report: Report) -> str:

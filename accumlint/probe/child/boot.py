@@ -19,6 +19,7 @@ def start_from_environment() -> None:
     options = Options(
         folder=folder, updates=int(wish.get("updates", 0)), gradients=bool(wish.get("gradients", True)),
         replay=int(wish.get("replay", 0)), save=bool(wish.get("save", True)),
+        names=tuple(wish.get("names", ())),
     )  # fmt: skip
     recorder = Recorder(options, File(folder))
     _started.append(recorder)
@@ -32,7 +33,3 @@ def start_from_environment() -> None:
         from accumlint.probe.child import as_cpu
 
         as_cpu.install(recorder)
-    if wish.get("tiny"):
-        from accumlint.probe.child import tiny
-
-        tiny.install_later()

@@ -19,6 +19,12 @@ def prepare() -> None:
     wish = json.loads(os.environ.get("ACCUMLINT_PROBE_OPTIONS", "{}"))
     if wish.get("stub_loggers"):
         sys.meta_path.append(_Stubs())  # last: only what is not installed
+        if importlib.machinery.PathFinder.find_spec("tensorboard") is None:
+            sys.meta_path.insert(0, _TorchWriter())  # torch's own wrapper is installed, and useless without it
+    if wish.get("tiny"):
+        from accumlint.probe.child import tiny
+
+        tiny.install_later()
     constants = wish.get("set") or {}
     if constants:
         sys.meta_path.insert(0, _Constants(constants))
@@ -78,11 +84,18 @@ class _Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: Any) -> Any:
         module = _StubModule(spec.name)
         module.__path__ = []
-        module.__version__ = "0.0.0"
+        module.__version__ = "99.0.0"  # newer than any library asks for
         return module
 
     def exec_module(self, module: Any) -> None:
         return None
+
+
+class _TorchWriter(_Stubs):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if not name.startswith("torch.utils.tensorboard"):
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
 
 def rewritten(source: bytes, constants: dict[str, Any], path: str) -> tuple[ast.Module, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 from typing import Any
 
 from accumlint.probe.places import Loop, UserFiles, file_map
@@ -40,6 +41,42 @@ class Frames:
             frame = frame.f_back  # type: ignore[assignment]
         out.reverse()
         return out
+
+    def value_of(self, names: tuple[str, ...]) -> int | None:
+        """The value of the first name that an enclosing user frame knows as a positive integer."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if self.files.name(frame.f_code.co_filename):
+                for name in names:
+                    value = _resolved(name, frame)
+                    if value is not None:
+                        return value
+            frame = frame.f_back  # type: ignore[assignment]
+        return None
+
+
+def _resolved(name: str, frame: Any) -> int | None:
+    """A positive integer by its name in a frame: a variable, or an attribute of one (parsed arguments, a configuration).
+
+    Only dictionaries are read; nothing of the user's runs.
+    """
+    for names in (frame.f_locals, frame.f_globals):
+        value = names.get(name)
+        if _counts(value):
+            return int(value)
+    for names in (frame.f_locals, frame.f_globals):
+        for holder in list(names.values()):
+            if isinstance(holder, (type, types.ModuleType, types.FunctionType)):
+                continue
+            held = holder if isinstance(holder, dict) else getattr(holder, "__dict__", None)
+            value = held.get(name) if isinstance(held, dict) else None
+            if _counts(value):
+                return int(value)
+    return None
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _key(loop: Loop, names: Any) -> str | None:

@@ -42,6 +42,7 @@ class Options:
     gradients: bool = True  # judge integrity, not only weights and clocks
     replay: int = 2  # windows to recompute in float64; 0 none
     save: bool = True  # let checkpoint functions write
+    names: tuple[str, ...] = ()  # names under which the script knows its window
     leave: bool = True  # leave the process when the updates are done (False inside a test)
 
 
@@ -102,6 +103,7 @@ class Recorder:
         self.lying = False  # a backward brought gradients, and no call has cleared all of them since
         self.fresh = False  # a backward happened since the last step
         self.ended = False
+        self.window_told = False
         self.parallel: Any = None
         self.forward_flags: list[bool] = []
         self.scales: dict[int, float] = {}
@@ -477,6 +479,11 @@ class Recorder:
 
     def _write_step(self, number: int, optimizer: Any, applied: bool, divisor: float, scaled: bool, closure_calls: int) -> None:
         frames = self.frames.here()
+        if not self.window_told and self.options.names:
+            self.window_told = True
+            value = self.frames.value_of(self.options.names)
+            if value is not None:
+                self.emit("window", value=value)
         balance = self.books.balance(number, divisor)
         clipped = self.before_clip.pop(number, None)
         after_clip = balance

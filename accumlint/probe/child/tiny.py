@@ -10,7 +10,7 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 VOCABULARY = 260  # bytes and four special tokens
@@ -66,23 +66,32 @@ def type_of(name: str, known: Any) -> str:
 
 
 def install_later() -> None:
-    """Wait for transformers, and take its ``from_pretrained`` methods over once it is there."""
-    sys.meta_path.insert(0, _Wait())
+    """Wait for transformers and datasets, and take their loading functions over once they are there."""
+    from accumlint.probe.child import tiny_data
+
+    sys.meta_path.insert(0, _Wait("transformers", install))
+    sys.meta_path.insert(0, _Wait("datasets", tiny_data.install))
+    sys.meta_path.insert(0, _Wait("evaluate", tiny_data.install_metrics))
 
 
 class _Wait(importlib.abc.MetaPathFinder):
+    def __init__(self, library: str, then: Callable[[], None]) -> None:
+        self._library = library
+        self._then = then
+        self._done = False
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "transformers":
+        if name != self._library or self._done:
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
             inner = spec.loader
             execute = inner.exec_module
 
             def exec_module(module: Any) -> None:
+                self._done = True  # asking for the spec alone, as many libraries do, does not end the wait
                 execute(module)
-                install()
+                self._then()
 
             inner.exec_module = exec_module  # type: ignore[method-assign]
         return spec

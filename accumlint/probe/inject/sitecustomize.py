@@ -1,6 +1,6 @@
 """Found first by the child's interpreter: installs the recorder as soon as torch has been imported.
 
-A one-shot finder waits for torch, so that a child that never imports it pays nothing, and so that names which the
+A finder waits for torch, so that a child that never imports it pays nothing, and so that names which the
 script imports from torch are the recorded ones. A ``sitecustomize`` that this file hides is run afterwards.
 """
 
@@ -25,6 +25,7 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module):
         module.__spec__.loader = self._inner
         module.__loader__ = self._inner
+        _wait.done = True
         self._inner.exec_module(module)
         try:
             from accumlint.probe.child import boot
@@ -38,10 +39,12 @@ class _Loader(importlib.abc.Loader):
 
 
 class _WaitForTorch(importlib.abc.MetaPathFinder):
+    done = False
+
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
+        # libraries ask whether torch could be imported without importing it: only its execution ends the wait
+        if name != "torch" or self.done:
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)
@@ -58,11 +61,12 @@ def _run_hidden():
         spec.loader.exec_module(module)
 
 
+_wait = _WaitForTorch()
 if os.environ.get("ACCUMLINT_PROBE_DIR"):
     _home = os.environ.get("ACCUMLINT_PROBE_HOME", "")
     if _home and _home not in sys.path:
         sys.path.append(_home)
-    sys.meta_path.insert(0, _WaitForTorch())
+    sys.meta_path.insert(0, _wait)
     try:
         from accumlint.probe.child import early
 
