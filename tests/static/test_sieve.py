@@ -1,30 +1,63 @@
-import pytest
+"""The byte sieve loses nothing that trains, and keeps little else."""
 
+import pytest
+from engine_scripts import SCRIPTS
+
+from accumlint import knowledge
 from accumlint.static.sieve import may_accumulate
+
+PARTS = [
+    b"loss.backward()",
+    b"accelerator.backward(loss)",
+    b"engine.train_batch(data)",
+    b"def training_step(self, batch, index): pass",
+    b"def compute_loss(self, model, inputs): pass",
+    b"loss_scaler(loss, optimizer)",
+    b"parser.add_argument('--accum-iter')",
+    b"args = TrainingArguments(**options)",
+    b"Trainer(accumulate_grad_batches=4)",
+    b"with model.no_sync(): pass",
+]
+FRAMEWORKS = [b"torch", b"lightning.pytorch", b"accelerate", b"deepspeed", b"transformers", b"composer", b"timm.utils", b"megatron.core"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_what_could_accumulate_stays(part, framework):
+    assert may_accumulate(b"import " + framework + b"\n" + part)
+
+
+@pytest.mark.parametrize(
+    "source", [b"optim_wrapper = dict(accumulative_counts=4)", b"\xff\xfe not even text, but torch and backward", b"from timm import x\nloss.backward()"]
+)
+def test_other_signs_are_enough(source):
+    assert may_accumulate(source)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.name)
+def test_training_scripts_stay(path):
+    assert may_accumulate(path.read_bytes())
+
+
+def test_every_bad_example_of_a_rule_stays():
+    lost = [
+        (rule.code, example.page_line)
+        for rule in knowledge.rules().values() if rule.clause not in ("C0", "C9")
+        for example in rule.examples if example.kind == "bad" and not may_accumulate(example.code.encode())
+    ]  # fmt: skip
+    assert lost == []
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        b"loss.backward()",
-        b"accelerator.backward(loss)",
-        b"engine.train_batch(data)",
-        b"def training_step(self, batch, index): pass",
-        b"def compute_loss(self, model, inputs): pass",
-        b"import torch\nloss_scaler(loss, optimizer)",
-        b"import torch\nparser.add_argument('--accum-iter')",
-        b"args = TrainingArguments(**options)",
-        b"from lightning import Trainer\nTrainer(accumulate_grad_batches=4)",
-        b"optim_wrapper = dict(accumulative_counts=4)",
-        b"\xff\xfe not even text, but backward",
+        b"",
+        b"print('hello')",
+        b"import torch\nx = torch.ones(3)",
+        b"from itertools import accumulate",
+        b"import turtle\nturtle.backward(10)",  # turtles go backward, too
+        b"import pandas\ndef training_step(): pass",
     ],
-)
-def test_what_could_accumulate_stays(source):
-    assert may_accumulate(source)
-
-
-@pytest.mark.parametrize(
-    "source", [b"", b"print('hello')", b"import torch\nx = torch.ones(3)", b"from itertools import accumulate"]
 )
 def test_what_cannot_goes(source):
     assert not may_accumulate(source)
