@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -121,6 +121,9 @@ def judge(made: Assembled | None, run: Run) -> Report:
             continue
         for window in ledger.windows:
             windows.append(_window(made, run, ledger, window))
+    constant = _constant_factor(made, windows)
+    if constant is not None:
+        windows = _set_aside(made, run, ledgers, windows, constant)
     if not ledgers:
         notes.append("no optimizer step was seen: steps inside a backward or written by hand are not followed")
     violations += _named(made, ledgers)
@@ -172,6 +175,40 @@ def _unique(violations: list[Violation]) -> list[Violation]:
     return out
 
 
+# ---- a factor that is a choice ----
+
+
+def _constant_factor(made: Assembled, windows: Sequence[WindowReport]) -> Fraction | None:
+    """A factor that all targets of all windows share and that has nothing to do with the accumulation (``0.5 * loss``).
+
+    Told apart from a wrong count by windows of different size: a count would change with them.
+    """
+    factors = {Fraction(r) for w in windows for ratios in w.ratios for r in ratios}
+    totals = {sum(sum(c) for c in w.counts) for w in windows}
+    if len(factors) != 1 or len(totals) < 2 or any(not w.ratios[0] for w in windows):
+        return None
+    factor = factors.pop()
+    ranks = made.trace.ranks
+    sizes = {w.size for w in windows} | {made.trace.window}
+    telling = {Fraction(1), Fraction(ranks), Fraction(1, ranks)}
+    for size in sizes:
+        telling |= {Fraction(size) ** power * Fraction(ranks) ** other for power in (-2, -1, 1, 2) for other in (-1, 0, 1)}
+    return None if factor in telling or factor <= 0 else factor
+
+
+def _set_aside(made: Assembled, run: Run, ledgers: Sequence[Ledger], windows: Sequence[WindowReport], factor: Fraction) -> list[WindowReport]:
+    """The windows judged again with the constant factor taken out."""
+    out = []
+    sources = [window for ledger in ledgers if ledger.certain_models for window in ledger.windows]
+    for report, window in zip(windows, sources):
+        number = window.step.details["number"] if window.step is not None else None
+        verdict = Verdict(PASS if report.separation else NOT_DISCRIMINATING, f"every valid target weighs the same, times {factor}, a constant of the script", 0.0)
+        if report.weights.verdict != FAIL:
+            verdict = report.weights
+        out.append(replace(report, weights=verdict, reference=_reference(made, run, window, number, float(factor))))
+    return out
+
+
 # ---- one window ---------------------------------------------------------------------------------------------------
 
 
@@ -188,11 +225,16 @@ def _window(made: Assembled, run: Run, ledger: Ledger, window: Window) -> Window
     number = window.step.details["number"] if window.step is not None else None
     step = made.steps[0][number] if number is not None and number < len(made.steps[0]) else None
     backwards = [made.backwards[0][c.event.details["number"]] for c in window.contributions]
+    reference = _reference(made, run, window, number)
+    if named is not None and named.formula == formulas.TOKEN_SUM and reference.verdict == FAIL:
+        summed = _reference(made, run, window, number, float(ratios[0][0]))
+        if summed.verdict in (PASS, NOT_DISCRIMINATING):
+            reference = Verdict(INCONCLUSIVE, "equals a full batch whose loss is summed and never divided", summed.value)
     return WindowReport(
         window.index, window.size,
         tuple(tuple(int(n) if n == int(n) else float(n) for n in ns) for ns in counts),  # type: ignore[misc]
         tuple(tuple(str(r) for r in rs) for rs in ratios), str(named) if named is not None else "", gap,
-        _weights(made, window, found, named, gap), _integrity(made, ledger, window, number), _reference(made, run, window, number),
+        _weights(made, window, found, named, gap), _integrity(made, ledger, window, number), reference,
         _clocks(ledger, window), tuple(c.event.details["forward_sync"] for c in window.contributions),
         tuple(b.get("reductions") for b in backwards), _disposition(ledger, window), _clip_factor(step),
     )  # fmt: skip
@@ -205,6 +247,8 @@ def _weights(made: Assembled, window: Window, found: Sequence[weights.Share], na
     unknown = [share for share in found if share.ratio is None]
     if unknown:
         return Verdict(INCONCLUSIVE, unknown[0].part.reason or "the weights could not be read")
+    if _alone(made, window, found):
+        return Verdict(NOT_DISCRIMINATING, "one microbatch: nothing was accumulated")
     deviation = max((abs(float(r) - 1) for share in found for r, n in zip(share.ratio or (), share.count) if n), default=0.0)
     if window.stale:
         return Verdict(INCONCLUSIVE, "the gradient still holds earlier windows: see integrity", deviation)
@@ -212,8 +256,15 @@ def _weights(made: Assembled, window: Window, found: Sequence[weights.Share], na
         if gap == 0:
             return Verdict(NOT_DISCRIMINATING, "equal counts: the token mean and the mean of means give the same weights", 0.0)
         return Verdict(PASS, "every valid target of the window weighs 1/N", 0.0)
+    if named is not None and named.formula == formulas.TOKEN_SUM:
+        return Verdict(INCONCLUSIVE, "every target weighs 1: a summed loss is never divided, right only where the large batch is summed as well", deviation)
     what = str(named) if named is not None else "no known formula"
     return Verdict(FAIL, f"weights follow the {what}, a target is off by up to {deviation:.3g}", deviation)
+
+
+def _alone(made: Assembled, window: Window, found: Sequence[weights.Share]) -> bool:
+    """A window of one loss term in a run that neither accumulates nor is said to: any scale of the loss is a choice."""
+    return made.trace.window <= 1 and made.trace.ranks == 1 and not made.trace.distributed and window.size == 1 and len(found) == 1
 
 
 def _inside(window: Window) -> int:
@@ -314,9 +365,11 @@ def _integrity_of_ranks(records: Sequence[Mapping[str, Any]], band: float, windo
     return Verdict(PASS, f"the gradient is the sum of all ranks' contributions times {factor:.6g}", residual)
 
 
-def _reference(made: Assembled, run: Run, window: Window, number: int | None) -> Verdict:
+def _reference(made: Assembled, run: Run, window: Window, number: int | None, constant: float = 1.0) -> Verdict:
     if number is None:
         return Verdict(NOT_RUN, "no step")
+    if _alone(made, window, weights.shares(window, made.trace)):
+        return Verdict(NOT_RUN, "one microbatch: nothing was accumulated")
     replays = []
     for recording, steps in zip(run.recordings, made.steps):
         step = steps[number] if number < len(steps) else None
@@ -331,6 +384,8 @@ def _reference(made: Assembled, run: Run, window: Window, number: int | None) ->
     how = "one full batch" if all(r.get("full") for r in replays) else "the sum of its microbatches"
     if len(replays) == 1:
         value = float(replays[0]["total"])
+        if constant != 1.0:
+            value = math.hypot(replays[0]["factor"] / constant - 1, replays[0]["residual"] / constant)
         applied = window.of(Kind.RESCALE)
         if applied and applied[-1].details["factor"] is not None:
             # a division of the gradients that the script makes after the last backward is part of its formula
@@ -338,7 +393,7 @@ def _reference(made: Assembled, run: Run, window: Window, number: int | None) ->
             value = math.hypot(factor * replays[0]["factor"] - 1, factor * replays[0]["residual"])
     else:
         how += " over all ranks"
-        value = _reference_of_ranks(window, replays)
+        value = _reference_of_ranks(window, replays, constant)
     telling = any(r.get("telling") for r in replays) or len({r.get("targets") for r in replays}) > 1
     if value <= REPLAY_TOLERANCE:
         if not telling:
@@ -347,12 +402,12 @@ def _reference(made: Assembled, run: Run, window: Window, number: int | None) ->
     return Verdict(FAIL, f"differs from {how} in float64", value)
 
 
-def _reference_of_ranks(window: Window, replays: Sequence[Mapping[str, Any]]) -> float:
+def _reference_of_ranks(window: Window, replays: Sequence[Mapping[str, Any]], constant: float) -> float:
     """Relative L2 between what the ranks accumulated, reduced as the run reduces, and the full batch, on chosen elements."""
     reduces = window.of(Kind.REDUCE)
     parallel = any(c.event.details["parallel"] for c in window.fresh)
     average = bool(reduces[0].details["average"]) if reduces else parallel
-    divisor = len(replays) if average else 1
+    divisor = (len(replays) if average else 1) * constant
     ours = [math.fsum(column) / divisor for column in zip(*(r["accumulated"] for r in replays))]
     targets = math.fsum(r["targets"] for r in replays)
     full = [math.fsum(column) / targets for column in zip(*(r["numerators"] for r in replays))]

@@ -96,7 +96,7 @@ def test_a_hanging_rank_is_diagnosed(tmp_path):
         "        time.sleep(600)\n"
         "    optimizer.step()\n"
     )
-    done, report, _ = probe(script, timeout=12)
+    done, report, _ = probe(script, timeout=9)
     assert done.timed_out and done.seconds < 30
     told = "\n".join(present.hang(done))
     assert f"{script}:6 (backward)" in told and "after 3 steps and 4 backwards" in told

@@ -263,6 +263,19 @@ def test_what_nobody_can_judge_is_inconclusive(play, variant):
     assert "InPlaceLoss" in played.report.judgements["weights"].reason or variant == "lbfgs"
 
 
+def test_a_constant_factor_is_a_choice(play):
+    played = play("traps.py", "--variant", "half")
+    assert played.report.verdict == "PASS" and not played.findings
+    assert "times 1/2" in played.report.judgements["weights"].reason
+    assert played.report.judgements["reference"].value <= 1e-10
+
+
+def test_a_summed_loss_that_is_never_divided_is_inconclusive(play):
+    played = play("traps.py", "--variant", "never-divided")
+    assert {w.formula for w in played.report.windows} == {"token sum"}
+    assert played.verdict("weights") == played.verdict("reference") == "INCONCLUSIVE" and not played.findings
+
+
 def test_auxiliary_terms_keep_their_own_factor(play):
     played = play("traps.py", "--variant", "auxiliary")
     (auxiliary,) = played.report.auxiliaries
