@@ -111,6 +111,13 @@ def test_the_scripts_own_error_is_no_finding(tmp_path):
     assert present.script_error(done).startswith(f"the script raised KeyError at {script}:2") or "KeyError" in present.script_error(done)
 
 
+def test_asking_for_torch_without_importing_it_does_not_end_the_wait(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(f"import importlib.util\nassert importlib.util.find_spec('torch')\n{(FIXTURES / 'plain.py').read_text()}")
+    done, report, _ = probe(script)
+    assert done.exit_code == 0 and report.verdict == "PASS"
+
+
 def test_leaves_after_the_asked_updates():
     done, report, _ = probe(FIXTURES / "plain.py", "--microbatches", "7", "--epochs", "50", updates=2)
     assert done.exit_code == 0 and len(report.windows) == 2

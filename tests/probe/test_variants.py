@@ -246,7 +246,7 @@ def test_fabric(play):
 @pytest.mark.parametrize(
     "variant",
     ["closure", "one-graph", "two-optimizers", "auxiliary", "reentrant", "non-reentrant", "weighted", "by-hand-norm", "by-hand-clip", "script",
-     "smooth-script", "fused-multiply", "kl", "probe-gradient", "batchnorm"],
+     "smooth-script", "per-target", "fused-multiply", "kl", "probe-gradient", "batchnorm"],
 )  # fmt: skip
 def test_right_loops_that_look_wrong(play, variant):
     played = play("traps.py", "--variant", variant)

@@ -264,7 +264,9 @@ def _terms(starts: list[Any]) -> list[Term]:
 
 
 def _hand_written(node: Any, output: int, name: str, reduced: bool) -> Term:
-    opaque = isinstance(node, torch.autograd.function.BackwardCFunction) or not reduced
+    # a function that gives one number reduces within itself; one that the script reduces afterwards (log-probabilities of
+    # tokens) shows its targets by what arrives at its output
+    opaque = not reduced
     reason = f"{name} is a loss that cannot be read" if opaque else ""
     return Term(node, output, "opaque" if opaque else f"hand-written over {name}", "none", None, None, "pattern", reason=reason)
 

@@ -99,7 +99,7 @@ class _Wait(importlib.abc.MetaPathFinder):
 
 def configuration(name: str, keywords: Mapping[str, Any] | None = None) -> Any:
     """A small configuration for a hub name or a local folder."""
-    from transformers import CONFIG_MAPPING, AutoConfig
+    from transformers import CONFIG_MAPPING
 
     path = os.path.join(str(name), "config.json")
     if os.path.isfile(path):
@@ -111,11 +111,25 @@ def configuration(name: str, keywords: Mapping[str, Any] | None = None) -> Any:
     for part in ("text_config", "vision_config", "audio_config", "encoder", "decoder"):
         if isinstance(values.get(part), dict):
             small[part] = {**values[part], **shrunk(values[part])}
-    del AutoConfig
+    if not small.get("architectures"):
+        small["architectures"] = _architectures(str(values.get("model_type", "")))
     for key in ("num_labels", "id2label", "label2id", "problem_type"):
         if keywords and key in keywords:
             small[key] = keywords[key]
-    return type(full).from_dict(small)
+    made = type(full).from_dict(small)
+    made.name_or_path = str(name)
+    return made
+
+
+def _architectures(model_type: str) -> list[str] | None:
+    """The class that a configuration of the hub would name: a language model's where there is one."""
+    from transformers.models.auto import modeling_auto
+
+    for table in ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "MODEL_MAPPING_NAMES"):
+        name = getattr(modeling_auto, table, {}).get(model_type)
+        if isinstance(name, str):
+            return [name]
+    return None
 
 
 def tokenizer() -> Any:
@@ -171,3 +185,5 @@ def install() -> None:
 
     transformers.PreTrainedModel.from_pretrained = classmethod(model)
     transformers.AutoTokenizer.from_pretrained = classmethod(lambda cls, *args, **keywords: tokenizer())
+    # the processor of a model that reads text only is its tokenizer
+    transformers.AutoProcessor.from_pretrained = classmethod(lambda cls, *args, **keywords: tokenizer())
