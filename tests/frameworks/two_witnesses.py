@@ -1,0 +1,155 @@
+"""One script, read and run: what the simulation says about its windows, and what the library really does.
+
+The scripts give every target a parameter of its own (a one-hot row under mean squared error, with zero weights and
+targets of -1/2), and a learning rate of zero: the gradient at a step *is* the weight of every target. Batches have
+eight rows, epochs eight batches, windows three microbatches: the numbers with which scripts are simulated.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import pytest
+
+from accumlint.contract import weights
+from accumlint.contract.clauses.c3_sync import synchronised
+from accumlint.contract.events import Kind
+from accumlint.contract.windows import ledgers
+from accumlint.static.engine import EngineSettings, Project
+from accumlint.static.explore import Explorer
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+ROWS = 8
+TARGETS = 64
+HEADER = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+def pieces():
+    model = nn.Linear(64, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    loader = DataLoader(TensorDataset(torch.eye(64), torch.full((64, 1), -0.5)), batch_size=8)
+    return model, loader
+"""
+
+
+@dataclass
+class Told:
+    """What one witness says: for each step which microbatches (counted over the run) reach it with which weight,
+    how often the schedule had moved by then, and how often it moved in all."""
+
+    windows: list[dict[int, Fraction | float]] = field(default_factory=list)
+    moved: list[int] = field(default_factory=list)
+    moves: int = 0
+    sync: list[bool] = field(default_factory=list)  # for each microbatch: do gradients meet those of other ranks?
+    clips: int = 0
+
+    @property
+    def members(self) -> list[list[int]]:
+        return [sorted(window) for window in self.windows]
+
+
+def simulated(body: str) -> Told:
+    """The first path of the script's first root, freed of what only several ranks bring."""
+    source = textwrap.dedent(HEADER) + textwrap.dedent(body)
+    module = Project(".").parse(source.encode(), "script.py", "script")
+    for root in Explorer(module, EngineSettings().names(), ignored_constant=b"labels, -100" in source.encode()).explore():
+        for trace in root.traces:
+            for ledger in ledgers(trace):
+                return _told(trace, ledger)
+    raise AssertionError("nothing was simulated")
+
+
+def _told(trace, ledger) -> Told:
+    out = Told()
+    first = min(e.microbatch for e in trace.events if e.kind is Kind.BACKWARD)
+    for window in ledger.windows:
+        row: dict[int, Fraction] = {}
+        for share in weights.shares(window, trace):
+            assert share.weight is not None, share
+            row[share.microbatch - first] = share.weight[0] * (trace.ranks if share.averaged else 1)
+        out.windows.append(row)
+    step_events = [w.step for w in ledger.windows]
+    moved = 0
+    for event in trace.events:
+        if event.kind is Kind.SCHEDULE:
+            moved += 1
+        elif any(event is step for step in step_events):
+            out.moved.append(moved)
+        elif event.kind is Kind.CLIP:
+            out.clips += 1
+        elif event.kind is Kind.BACKWARD and synchronised(event) is not None:
+            out.sync.append(synchronised(event) is True)
+    out.moves = moved
+    return out
+
+
+class Recorder:
+    """Listens to torch itself, underneath every library: a hook before each step, and every schedule that is built."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        self.schedules: list = []
+        self.backwards = 0
+        self.batches_per_epoch = TARGETS // ROWS
+
+    def before_step(self, optimizer, args, kwargs) -> None:
+        (weight,) = [p for group in optimizer.param_groups for p in group["params"]]
+        row: dict[int, float] = {}
+        epoch = (self.backwards - 1) // self.batches_per_epoch
+        # an epoch's rest may lie in the gradients of the next one: the columns then belong to either
+        for batch in range(self.batches_per_epoch):
+            columns = weight.grad.flatten()[batch * ROWS : (batch + 1) * ROWS] if weight.grad is not None else torch.zeros(ROWS)
+            assert torch.allclose(columns, columns[:1].expand(ROWS)), "targets of one microbatch weigh the same"
+            if float(columns[0]):
+                number = epoch * self.batches_per_epoch + batch
+                row[number if number < self.backwards else number - self.batches_per_epoch] = float(columns[0])
+        self.told.windows.append(row)
+        self.told.moved.append(self.moves())
+
+    def moves(self) -> int:
+        return sum(schedule.last_epoch for schedule in self.schedules)
+
+
+def recorded(body: str, monkeypatch, listen=None) -> Told:
+    """The same script, run with the library that it imports."""
+    from torch.optim import lr_scheduler, optimizer
+
+    recorder = Recorder()
+    build = lr_scheduler.LambdaLR.__init__
+
+    def built(self, *args, **kwargs):
+        build(self, *args, **kwargs)
+        recorder.schedules.append(self)
+
+    run_backward = torch.Tensor.backward
+
+    def backward(self, *args, **kwargs):
+        recorder.backwards += 1
+        return run_backward(self, *args, **kwargs)
+
+    monkeypatch.setattr(lr_scheduler.LambdaLR, "__init__", built)
+    monkeypatch.setattr(torch.Tensor, "backward", backward)
+    if listen is not None:
+        listen(recorder)
+    handle = optimizer.register_optimizer_step_pre_hook(recorder.before_step)
+    try:
+        exec(compile(textwrap.dedent(HEADER) + textwrap.dedent(body), "script.py", "exec"), {"__name__": "__main__"})
+    finally:
+        handle.remove()
+    recorder.told.moves = recorder.moves()
+    return recorder.told
+
+
+def agree(read: Told, run: Told) -> None:
+    """Windows, weights and clocks are the same; weights up to single precision."""
+    assert read.members == run.members
+    for ours, theirs in zip(read.windows, run.windows):
+        assert {m: float(w) for m, w in ours.items()} == pytest.approx(theirs, rel=1e-5)
+    assert read.moved == run.moved
+    assert read.moves == run.moves
