@@ -12,6 +12,9 @@ from fractions import Fraction
 
 RANKS = 2  # simulated data-parallel ranks: the smallest number that can disagree
 
+# what is added to a count to keep a division alive (1e-8) is no part of the count
+EPSILON = Fraction(1, 1000)
+
 Number = "int | Fraction | Quantity"
 
 
@@ -86,7 +89,7 @@ class Quantity:
         """The sum (or difference), or None where it is no monomial."""
         other = quantity(other)
         tags = self.tags | other.tags
-        if not any(other.ranks):
+        if not any(other.ranks) or not other.symbols and max(map(abs, other.ranks)) < EPSILON and min(map(abs, self.ranks)) >= 1:
             return Quantity(self.ranks, self.symbols, tags)
         if not any(self.ranks):
             return Quantity(tuple(sign * b for b in other.ranks), other.symbols, tags)

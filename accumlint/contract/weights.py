@@ -119,7 +119,8 @@ def judge(window: Window, trace) -> Verdict:
     found = shares(window, trace)
     if not found:
         return Verdict("unknown", None, (), False, "no loss was seen")
-    known = [s for s in found if s.ratio is not None]
+    # a loss times zero keeps the backward alive on every rank and says nothing of weights
+    known = [s for s in found if s.ratio is not None and any(s.ratio)]
     if not known:
         reasons = sorted({s.part.reason for s in found if s.part.reason})
         return Verdict("unknown", None, tuple(found), False, "; ".join(reasons) or "the factors of the loss are not known")

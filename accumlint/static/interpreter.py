@@ -267,7 +267,8 @@ class Interpreter:
         number = self.batches
         self.batches += 1
         valid = VALID_TARGETS[number % len(VALID_TARGETS)]
-        self.rows[number] = rows if rows is not None else Quantity.of(ROWS, "rows")
+        # an empty slice is an accident of the simulation: real microbatches have rows
+        self.rows[number] = rows if rows is not None and all(rows.ranks) else Quantity.of(ROWS, "rows")
         self.counts[number, "valid"] = Quantity.per_rank(valid, "count")
         self.counts[number, "unshifted"] = Quantity.per_rank(tuple(v + SHIFT for v in valid), "count", "unshifted")
         self.counts[number, "attended"] = Quantity.per_rank(tuple(v + CONTEXT for v in valid), "count", "attended")
@@ -466,7 +467,18 @@ class Interpreter:
     def _assign(self, statement: ir.Assign, frame: Frame) -> None:
         value = self.eval(statement.value, frame)
         for target in statement.targets:
+            if isinstance(value, Unknown) and isinstance(statement.value, ir.Call) and isinstance(target, ir.Sequence):
+                # model, optimizer = wrap(model, optimizer=optimizer): an unseen function hands back what it was given
+                value = self._handed_back(statement.value, target, value, frame)
             self.assign(target, value, frame, statement.site)
+
+    def _handed_back(self, call: ir.Call, target: ir.Sequence, result: Unknown, frame: Frame) -> Any:
+        given = {ir.dotted(a.value) for a in call.args if isinstance(a.value, (ir.Name, ir.Attr))}
+        names = [ir.dotted(item) if isinstance(item, (ir.Name, ir.Attr)) else "" for item in target.items]
+        held = [self.eval(item, frame) if name and name in given else None for name, item in zip(names, target.items)]
+        if not any(isinstance(one, (Thing, Instance)) for one in held):
+            return result
+        return [one if isinstance(one, (Thing, Instance)) else self.item_of(result, i, f"[{i}]") for i, one in enumerate(held)]
 
     def _augment(self, statement: ir.Augment, frame: Frame) -> None:
         target = statement.target
@@ -1189,6 +1201,8 @@ class Interpreter:
             if isinstance(value, Quantity) and not value.known:
                 self.window_names.setdefault(name, site)
                 return Quantity.of(K, "K")
+            if isinstance(value, list) and value and all(isinstance(one, int) and not isinstance(one, bool) for one in value):
+                return [Quantity.of(K, "K")] * len(value)  # a window per stage of the training
             if isinstance(value, Quantity) and "K" not in value.tags and value.integer is not None and value.integer > 1:
                 return Quantity.of(K, "K", *value.tags)
         return value

@@ -66,6 +66,8 @@ def _uneven(ledger: Ledger, judgement: Judgement, window: Window, verdict: weigh
         for s in shares
     )
     evidence = _evidence(shares)
+    if not inverse and "count" not in tags:
+        return  # nobody divides by a count of targets: several terms, each with a measure of its own
     if not inverse and not {"unshifted", "attention", "single"} & tags:
         judgement.violations.append(Violation(
             "ACC108", _site(shares),

@@ -167,7 +167,7 @@ def _gate(ledger: Ledger, judgement: Judgement) -> None:
         return
     first, second = windows[0], windows[1]
     usual = ledger.usual
-    if first.step is None or first.after_loop or first.size >= usual or usual != k and not ledger.trace.window_text:
+    if first.step is None or first.after_loop or first.size >= usual or len(first.contributions) >= usual or usual != k and not ledger.trace.window_text:
         return
     if second.size == usual and first.size in (1, usual - 1) and not first.crosses and first.step.gates:
         again = [w for w in windows[1:] if not w.after_loop and w.size != usual and _opens_epoch(w)]
@@ -242,7 +242,7 @@ def _scheduler(ledger: Ledger, judgement: Judgement) -> None:
         if all(count >= window.size for count, window in zip(per_window, whole)) and len(whole) > 0 and max(per_window) > 1:
             horizon = entry.horizon if entry is not None else None
             moves = sum(e.details.get("times", 1) for w in [*ledger.windows, ledger.pending] for e in w.of(Kind.SCHEDULE) if e.subject == subject)
-            if horizon is not None and horizon.value is not None and _counts_microbatches(horizon.value, moves):
+            if horizon is not None and horizon.value is not None and _counts_microbatches(horizon.value, moves, ledger.trace.window):
                 continue  # a schedule in microbatches, stepped per microbatch: the same curve
             judgement.violations.append(Violation(
                 "ACC202", events[0].site,
@@ -252,10 +252,13 @@ def _scheduler(ledger: Ledger, judgement: Judgement) -> None:
             ))  # fmt: skip
 
 
-def _counts_microbatches(length: Quantity, moves: int) -> bool:
+def _counts_microbatches(length: Quantity, moves: int, k: int) -> bool:
     """The schedule is as long as the number of its moves: length and clock share a unit."""
     if length.known and length.tags & {"len", "updates"}:
-        return abs(length.ranks[0] - moves) <= 2
+        # max_train_steps * K: updates turned back into microbatches, a short last window taken as full
+        return abs(length.ranks[0] - moves) <= max(2, moves // 4)
+    if "K" in length.tags and "len" not in length.tags:
+        return length.ranks[0] >= k
     return "len" in length.tags and "K" not in length.tags
 
 
@@ -341,6 +344,8 @@ def _skip(ledger: Ledger, judgement: Judgement) -> None:
     done = {c.event.microbatch for w in [*ledger.windows, ledger.pending] for c in w.contributions}
     if microbatch in done:
         return  # nothing was left out
+    if not any(w.size == k for w in ledger.windows):
+        return  # windows are not made by counting to K
     for window in ledger.windows:
         if window.step is None or window.after_loop or not window.microbatches:
             continue

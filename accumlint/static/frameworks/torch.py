@@ -94,6 +94,9 @@ def _run_hooks(run: Interpreter, models: frozenset[int] | None) -> None:
                 run.things.pop("in hook", None)
 
 
+_SCALINGS = frozenset({"mul", "mul_", "multiply", "multiply_", "div", "div_", "divide", "divide_", "true_divide"})
+
+
 def unseen_loss(run: Interpreter, value: Any) -> Tensor:
     """A loss that nothing explains: taken for a mean, with the factors that the script puts on it."""
     scale: Quantity | None = Quantity.of(1)
@@ -102,6 +105,8 @@ def unseen_loss(run: Interpreter, value: Any) -> Tensor:
         lonely = len(value.symbols) == 1 and value.symbols[0][1] == 1
         scale = Quantity(value.ranks, (), value.tags) if lonely else None
         key = value.symbols[0][0] if value.symbols else key
+    if last_name(key) in _SCALINGS:
+        scale = None  # loss.mul_(share): scaled in place by something that is not known
     return Tensor("output", key, run.current_batch(), scale=scale, models=None, graph=True)
 
 
