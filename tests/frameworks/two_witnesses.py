@@ -92,13 +92,27 @@ def _told(trace, ledger) -> Told:
 class Recorder:
     """Listens to torch itself, underneath every library: a hook before each step, and every schedule that is built."""
 
-    def __init__(self) -> None:
+    def __init__(self, batches_per_epoch: int) -> None:
         self.told = Told()
         self.schedules: list = []
         self.backwards = 0
-        self.batches_per_epoch = TARGETS // ROWS
+        self.batches_per_epoch = batches_per_epoch
 
-    def before_step(self, optimizer, args, kwargs) -> None:
+    def before_step(self, optimizer, args, kwargs):
+        """A closure (Lightning has one) runs the last backward inside of the step: look when it is done."""
+        closure = kwargs.get("closure", args[0] if args and callable(args[0]) else None)
+        if closure is None:
+            self.look(optimizer)
+            return None
+
+        def watched():
+            loss = closure()
+            self.look(optimizer)
+            return loss
+
+        return (args[:1] if args and not callable(args[0]) else (), {"closure": watched})
+
+    def look(self, optimizer) -> None:
         (weight,) = [p for group in optimizer.param_groups for p in group["params"]]
         row: dict[int, float] = {}
         epoch = (self.backwards - 1) // self.batches_per_epoch
@@ -116,11 +130,11 @@ class Recorder:
         return sum(schedule.last_epoch for schedule in self.schedules)
 
 
-def recorded(body: str, monkeypatch, listen=None) -> Told:
+def recorded(body: str, monkeypatch, listen=None, batches_per_epoch: int = TARGETS // ROWS) -> Told:
     """The same script, run with the library that it imports."""
     from torch.optim import lr_scheduler, optimizer
 
-    recorder = Recorder()
+    recorder = Recorder(batches_per_epoch)
     build = lr_scheduler.LambdaLR.__init__
 
     def built(self, *args, **kwargs):
