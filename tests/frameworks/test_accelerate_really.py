@@ -114,3 +114,19 @@ def test_a_prepared_schedule_moves_once_per_process(monkeypatch):
 def test_without_scheduler_with_the_step_every_call_moves(monkeypatch):
     source = SCRIPT.replace("gradient_accumulation_steps=accumulation_steps", "gradient_accumulation_steps=accumulation_steps, step_scheduler_with_optimizer=False")
     assert recorded(source, monkeypatch).moves == simulated(source).moves == 16
+
+
+def test_a_release_that_stops_dividing_would_be_noticed(monkeypatch):
+    from accelerate import Accelerator
+
+    monkeypatch.setattr(Accelerator, "backward", lambda self, loss, **kwargs: loss.backward())
+    with pytest.raises(AssertionError):
+        agree(simulated(SCRIPT), recorded(SCRIPT, monkeypatch))
+
+
+def test_a_release_that_carries_the_tail_would_be_noticed(monkeypatch):
+    from accelerate.state import GradientState
+
+    monkeypatch.setattr(GradientState, "end_of_dataloader", property(lambda self: False))
+    with pytest.raises(AssertionError):
+        agree(simulated(SCRIPT), recorded(SCRIPT, monkeypatch))

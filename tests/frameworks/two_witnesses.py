@@ -7,7 +7,6 @@ eight rows, epochs eight batches, windows three microbatches: the numbers with w
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -17,7 +16,7 @@ from accumlint.contract import weights
 from accumlint.contract.clauses.c3_sync import synchronised
 from accumlint.contract.events import Kind
 from accumlint.contract.windows import ledgers
-from accumlint.static.engine import EngineSettings, Project
+from accumlint.static.engine import EngineSettings, Project, speaks_of_ignored_labels
 from accumlint.static.explore import Explorer
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -54,11 +53,11 @@ class Told:
         return [sorted(window) for window in self.windows]
 
 
-def simulated(body: str) -> Told:
+def simulated(body: str, header: str = HEADER) -> Told:
     """The first path of the script's first root, freed of what only several ranks bring."""
-    source = textwrap.dedent(HEADER) + textwrap.dedent(body)
+    source = header + body
     module = Project(".").parse(source.encode(), "script.py", "script")
-    for root in Explorer(module, EngineSettings().names(), ignored_constant=b"labels, -100" in source.encode()).explore():
+    for root in Explorer(module, EngineSettings().names(), ignored_constant=speaks_of_ignored_labels(source.encode())).explore():
         for trace in root.traces:
             for ledger in ledgers(trace):
                 return _told(trace, ledger)
@@ -153,7 +152,7 @@ def recorded(body: str, monkeypatch, listen=None, batches_per_epoch: int = TARGE
         listen(recorder)
     handle = optimizer.register_optimizer_step_pre_hook(recorder.before_step)
     try:
-        exec(compile(textwrap.dedent(HEADER) + textwrap.dedent(body), "script.py", "exec"), {"__name__": "__main__"})
+        exec(compile(HEADER + body, "script.py", "exec"), {"__name__": "__main__"})
     finally:
         handle.remove()
     recorder.told.moves = recorder.moves()
