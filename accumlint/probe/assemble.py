@@ -203,11 +203,7 @@ class _Walk:
         if self.open and position is not None and self.key is not None and self.key[:-1] != outer:
             self._close(None)
         signature = (tuple((p, line) for p, line, _ in record.get("f") or ()), tuple(sorted(record.get("reached") or ())))
-        if not self.open:
-            fresh = True
-        elif own is not None and own != self.key[-1]:
-            fresh = True
-        elif own is None and self.fetch_pending and self.loop.place is not None and record["k"] in ("backward", "clear") and self.seen_backwards:
+        if not self.open or own is not None and own != self.key[-1] or own is None and self.fetch_pending and self.loop.place is not None and record["k"] in ("backward", "clear") and self.seen_backwards:
             fresh = True
         elif record["k"] == "backward" and signature in self.seen_backwards:
             fresh = True  # the same line again: another iteration whatever the names say

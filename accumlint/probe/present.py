@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from accumlint.probe.verdicts import OnFinding, plain
 
 SCHEMA = "accumlint/probe/v1"
 SHOWN = 8
+# parts of a file name in a stack dump that are not the user's
+_LIBRARIES = ("site-packages", "<frozen", f"{os.sep}lib{os.sep}python", f"accumlint{os.sep}probe{os.sep}")
 
 
 def as_json(report: Report, run: Run, found: Sequence[Finding], on_static: Sequence[OnFinding], substitutions: Sequence[str]) -> dict[str, Any]:
@@ -136,8 +139,23 @@ def hang(run: Run) -> list[str]:
         elif last is not None:
             path, line, _ = last["f"][-1]
             out.append(f"rank {recording.rank}: last seen at {path}:{line} ({last['k']}), after {steps} steps and {len(recording.of('backward'))} backwards")
+    behind = _unfinished(run)
+    if behind:
+        out.append(behind)
     for text in run.stacks.values():
-        first = [line.strip() for line in text.splitlines() if line.strip().startswith("File")]
-        if first:
-            out.append(f"  a process stands at {first[0]}")
+        frames = [line.strip() for line in text.splitlines() if line.strip().startswith("File")]
+        own = [line for line in frames if not any(part in line for part in _LIBRARIES)]
+        if own:  # launchers have no frame of the user's
+            where = "" if own[0] == frames[0] else f", inside {frames[0].rpartition(' in ')[2]}"
+            out.append(f"  a process stands at {own[0]}{where}")
     return out
+
+
+def _unfinished(run: Run) -> str:
+    """The first window that some rank has stepped on and another has not."""
+    steps = {recording.rank: len(recording.of("step")) for recording in run.recordings}
+    if len(set(steps.values())) < 2:
+        return ""
+    last = min(steps.values())
+    late = ", ".join(str(rank) for rank, count in steps.items() if count == last)
+    return f"window {last} is the first that not every rank finished: rank {late} never stepped on it"

@@ -9,7 +9,6 @@ import sys
 import warnings
 
 import pytest
-
 from probe_helpers import FIXTURES, needs_torch
 
 

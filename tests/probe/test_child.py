@@ -96,11 +96,33 @@ def test_a_hanging_rank_is_diagnosed(tmp_path):
         "        time.sleep(600)\n"
         "    optimizer.step()\n"
     )
-    done, report, _ = probe(script, timeout=9)
+    done, _report, _ = probe(script, timeout=9)
     assert done.timed_out and done.seconds < 30
     told = "\n".join(present.hang(done))
     assert f"{script}:6 (backward)" in told and "after 3 steps and 4 backwards" in told
     assert "line 8" in told
+
+
+def test_the_rank_and_window_that_hang_are_named(tmp_path):
+    script = tmp_path / "hang.py"
+    script.write_text(
+        "import time\n"
+        "import torch\n"
+        "import torch.distributed as dist\n"
+        "from torch import nn\n"
+        "dist.init_process_group('gloo')\n"
+        "net = nn.parallel.DistributedDataParallel(nn.Linear(4, 3))\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "for i in range(3):\n"
+        "    if dist.get_rank() == 0 and i == 2:\n"
+        "        time.sleep(600)\n"
+        "    nn.functional.mse_loss(net(torch.ones(2, 4)), torch.zeros(2, 3)).backward()\n"
+        "    optimizer.step()\n"
+    )
+    done, _, _ = probe(script, ranks=2, timeout=14, window=None)
+    told = "\n".join(present.hang(done))
+    assert f"rank 0: last seen at {script}:12 (step), after 2 steps and 2 backwards" in told
+    assert "line 10" in told and "line 11" in told  # asleep, and blocked in the reduction of the backward
 
 
 def test_the_scripts_own_error_is_no_finding(tmp_path):

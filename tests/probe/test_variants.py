@@ -1,7 +1,6 @@
 """Every variant of the fixtures: the right formula, the right rule at the right line, the right judgements red."""
 
 import pytest
-
 from probe_helpers import line_of, needs, needs_torch
 
 PLAIN = "plain.py"

@@ -143,9 +143,7 @@ def _without_hooks(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
             part.p = 0.0  # attention reads the number and not the mode
         for name, value in list(vars(part).items()):
             # dropout that is a number handed to a function (attention)
-            if "dropout" in name and isinstance(value, float):
-                setattr(part, name, 0.0)
-            elif "dropout" in name and name.endswith("_prob") and isinstance(value, (int, float)):
+            if "dropout" in name and isinstance(value, float) or "dropout" in name and name.endswith("_prob") and isinstance(value, (int, float)):
                 setattr(part, name, 0.0)
     if any(isinstance(m, nn.RNNBase) and m.dropout for m in made.modules()):
         for part in made.modules():
