@@ -11,6 +11,9 @@ import warnings
 import pytest
 from probe_helpers import FIXTURES, needs_torch
 
+# also where accumlint was installed before it offered its plugin
+from accumlint.pytest_plugin import accumulation_ledger  # noqa: F401
+
 
 class Played:
     """A fixture script that was run: its report, its findings as {rule: line} and what it printed."""
