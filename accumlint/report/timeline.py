@@ -111,7 +111,7 @@ def _lanes(columns: Sequence[_Column], unicode: bool, constant: Set[str]) -> lis
         cells = ["" if each is None else str(each.get("epoch", "")) for each in microbatches]
         lanes.append(("epoch", cells))
     if "valid_targets" not in constant and any(each.get("valid_targets") is not None for each in real):
-        cells = ["" if each is None else str(each.get("valid_targets", "?")) for each in microbatches]
+        cells = ["" if each is None else ("?" if each.get("valid_targets") is None else str(each["valid_targets"])) for each in microbatches]
         lanes.append(("targets", cells))
     if any(each.get("forward") != each.get("backward") for each in real):
         # where every forward has its backward the lane would say the same twice

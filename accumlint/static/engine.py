@@ -68,6 +68,7 @@ def analyse(source: bytes, path: str, project: Project, settings: EngineSettings
     for root in explored:
         judged = [(trace, _judge(trace)) for trace in root.traces]
         judged = [(trace, _within_the_law(trace, ledgers)) for trace, ledgers in judged]
+        _only_if_none_steps(judged)
         broken = [i for i, (_, ledgers) in enumerate(judged) if any(judgement.violations for _, judgement in ledgers)]
         controls = [_judge(trace) for i in broken[:CONTROLS] if (trace := explorer.control(root, i)) is not None]
         for reported in _reported(root, judged, controls):
@@ -236,6 +237,15 @@ def _without_steps(trace: Trace) -> list[tuple[Ledger, Judgement]]:
         return []
     nothing = Window(0, None, trace.events, [], [], [])
     return [(Ledger(trace, frozenset(), None, [], nothing, True, True), Judgement(violations, {v.rule for v in violations}))]
+
+
+def _only_if_none_steps(judged: Judged) -> None:
+    """A gate that holds on one path is not stuck: on the others the optimizer was not recognised."""
+    if any(ledger.windows for _, ledgers in judged for ledger, _ in ledgers):
+        for _, ledgers in judged:
+            for ledger, judgement in ledgers:
+                if not ledger.windows:
+                    judgement.violations = [v for v in judgement.violations if v.rule != "ACC213"]
 
 
 def _hidden_by_cause(found: dict[str, dict[int, list[Violation]]]) -> set[str]:

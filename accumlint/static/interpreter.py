@@ -1176,6 +1176,8 @@ class Interpreter:
 
     def named(self, name: str, value: Any, site: int) -> Any:
         """The name of a target teaches what a value that shows nothing may be."""
+        if isinstance(value, list) and value and all(type(one) is int for one in value) and self.vocabulary.is_window(name):
+            return [Quantity.of(K, "K")] * len(value)  # a window for every stage of the training
         if isinstance(value, bool) or not isinstance(value, (int, Unknown, Quantity)):
             if isinstance(value, Thing) and value.name[:1].isupper():
                 value.name = name
@@ -1201,9 +1203,7 @@ class Interpreter:
             if isinstance(value, Quantity) and not value.known:
                 self.window_names.setdefault(name, site)
                 return Quantity.of(K, "K")
-            if isinstance(value, list) and value and all(isinstance(one, int) and not isinstance(one, bool) for one in value):
-                return [Quantity.of(K, "K")] * len(value)  # a window per stage of the training
-            if isinstance(value, Quantity) and "K" not in value.tags and value.integer is not None and value.integer > 1:
+            if isinstance(value, Quantity) and "K" not in value.tags and not _counters(value) and value.integer is not None and value.integer > 1:
                 return Quantity.of(K, "K", *value.tags)
         return value
 

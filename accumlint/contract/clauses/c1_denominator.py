@@ -143,6 +143,8 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
         ))  # fmt: skip
     elif factor == size:
         cap = Confidence.POSSIBLE if assumed else Confidence.CERTAIN
+        if assumed and any(s.part.divisions for s in shares):
+            return  # scaled by a share that comes out as 1 here: pieces that the simulation did not cut
         if _sum_is_likely(shares) or any(name.startswith("#") and power < 0 for s in shares for name, power in s.symbols):
             return
         judgement.violations.append(Violation(

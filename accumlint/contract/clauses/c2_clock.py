@@ -197,7 +197,7 @@ def _inverted(ledger: Ledger) -> bool:
         start = window.step.microbatch if start is None else start
         gaps.append(window.size)
     # K = 3: steps at two of three positions give sizes 1, 1, 2 / 1, 2, 1
-    return k > 2 and len(gaps) >= 4 and set(gaps) == {1, 2} and gaps.count(1) >= gaps.count(2) and all(
+    return k > 2 and len(gaps) >= 4 and set(gaps) == {1, 2} and gaps.count(1) >= gaps.count(2) and (gaps.count(2) > 1 or len(gaps) < 5) and all(
         not (a == 2 and b == 2) for a, b in zip(gaps, gaps[1:])
     )
 
@@ -240,6 +240,8 @@ def _scheduler(ledger: Ledger, judgement: Judgement) -> None:
         if not events or any(e.details.get("absolute") for e in events) or any(e.details.get("plateau") for e in events):
             continue
         if all(count >= window.size for count, window in zip(per_window, whole)) and len(whole) > 0 and max(per_window) > 1:
+            if not any(len({e.microbatch for e in _schedules_of(ledger, w, subject)}) > 1 for w in whole):
+                continue  # `for _ in range(K): scheduler.step()` at the boundary: meant to keep pace with the microbatches
             horizon = entry.horizon if entry is not None else None
             moves = sum(e.details.get("times", 1) for w in [*ledger.windows, ledger.pending] for e in w.of(Kind.SCHEDULE) if e.subject == subject)
             if horizon is not None and horizon.value is not None and _counts_microbatches(horizon.value, moves, ledger.trace.window):
@@ -273,7 +275,7 @@ def _skipped_step(ledger: Ledger, judgement: Judgement) -> None:
         assert step is not None
         following = ledger.windows[window.index + 1] if window.index + 1 < len(ledger.windows) else ledger.pending
         for event in [*window.events, *following.events]:
-            if event.kind is Kind.SCHEDULE and event.microbatch == step.microbatch and event.gates == step.gates and not event.details.get("absolute"):
+            if event.kind is Kind.SCHEDULE and event.microbatch == step.microbatch and event.gates == step.gates and event.loops == step.loops and not event.details.get("absolute"):
                 judgement.violations.append(Violation(
                     "ACC203", event.site,
                     "the scheduler moves whether or not the scaler applied the step: after an overflow the learning rate runs ahead of the weights",
