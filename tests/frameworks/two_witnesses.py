@@ -7,7 +7,7 @@ eight rows, epochs eight batches, windows three microbatches: the numbers with w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import pytest
@@ -71,7 +71,9 @@ def _told(trace, ledger) -> Told:
         row: dict[int, Fraction] = {}
         for share in weights.shares(window, trace):
             assert share.weight is not None, share
-            row[share.microbatch - first] = share.weight[0] * (trace.ranks if share.averaged else 1)
+            # one backward may hold the losses of several microbatches: these are told apart by their data
+            number = share.part.batch if window.batches > window.size else share.microbatch - first
+            row[number] = share.weight[0] * (trace.ranks if share.averaged else 1)
         out.windows.append(row)
     step_events = [w.step for w in ledger.windows]
     moved = 0
@@ -94,7 +96,8 @@ class Recorder:
     def __init__(self, batches_per_epoch: int) -> None:
         self.told = Told()
         self.schedules: list = []
-        self.backwards = 0
+        self.epochs = 0
+        self.seen: dict[int, int] = {}  # batch of an epoch -> its number in the run, when it was last computed
         self.batches_per_epoch = batches_per_epoch
 
     def before_step(self, optimizer, args, kwargs):
@@ -114,16 +117,18 @@ class Recorder:
     def look(self, optimizer) -> None:
         (weight,) = [p for group in optimizer.param_groups for p in group["params"]]
         row: dict[int, float] = {}
-        epoch = (self.backwards - 1) // self.batches_per_epoch
-        # an epoch's rest may lie in the gradients of the next one: the columns then belong to either
-        for batch in range(self.batches_per_epoch):
-            columns = weight.grad.flatten()[batch * ROWS : (batch + 1) * ROWS] if weight.grad is not None else torch.zeros(ROWS)
+        gradient = torch.zeros(TARGETS) if weight.grad is None else weight.grad.flatten()
+        for batch, columns in enumerate(gradient.split(ROWS)):
             assert torch.allclose(columns, columns[:1].expand(ROWS)), "targets of one microbatch weigh the same"
             if float(columns[0]):
-                number = epoch * self.batches_per_epoch + batch
-                row[number if number < self.backwards else number - self.batches_per_epoch] = float(columns[0])
+                row[self.seen[batch]] = float(columns[0])
         self.told.windows.append(row)
         self.told.moved.append(self.moves())
+
+    def before_forward(self, module, inputs) -> None:
+        if isinstance(module, torch.nn.Linear):
+            batch = int(inputs[0][0].argmax()) // ROWS
+            self.seen[batch] = (self.epochs - 1) * self.batches_per_epoch + batch
 
     def moves(self) -> int:
         return sum(schedule.last_epoch for schedule in self.schedules)
@@ -140,23 +145,33 @@ def recorded(body: str, monkeypatch, listen=None, batches_per_epoch: int = TARGE
         build(self, *args, **kwargs)
         recorder.schedules.append(self)
 
-    run_backward = torch.Tensor.backward
+    begin = torch.utils.data.DataLoader.__iter__
 
-    def backward(self, *args, **kwargs):
-        recorder.backwards += 1
-        return run_backward(self, *args, **kwargs)
+    def begun(self):
+        recorder.epochs += 1
+        return begin(self)
 
     monkeypatch.setattr(lr_scheduler.LambdaLR, "__init__", built)
-    monkeypatch.setattr(torch.Tensor, "backward", backward)
+    monkeypatch.setattr(torch.utils.data.DataLoader, "__iter__", begun)
     if listen is not None:
         listen(recorder)
-    handle = optimizer.register_optimizer_step_pre_hook(recorder.before_step)
+    handles = [
+        optimizer.register_optimizer_step_pre_hook(recorder.before_step),
+        torch.nn.modules.module.register_module_forward_pre_hook(recorder.before_forward),
+    ]
     try:
         exec(compile(HEADER + body, "script.py", "exec"), {"__name__": "__main__"})
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
     recorder.told.moves = recorder.moves()
     return recorder.told
+
+
+def renumbered(told: Told) -> Told:
+    """Only microbatches that reach a step count: for loops that draw them by hand."""
+    numbers = {m: i for i, m in enumerate(sorted({m for window in told.windows for m in window}))}
+    return replace(told, windows=[{numbers[m]: w for m, w in window.items()} for window in told.windows])
 
 
 def agree(read: Told, run: Told) -> None:

@@ -141,6 +141,53 @@ def test_repeating_a_backward_is_no_window(body):
     assert run("import torch\n\n\ndef measure(model, x, norms):\n    for _ in range(10):\n" + body) == []
 
 
+PLAIN = """
+import torch
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer, accum_steps):
+    for epoch in range(2):
+        {start}
+        {head}
+            loss = F.mse_loss(model(x), y)
+            {body}
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+
+
+def plain(body, head="for i, (x, y) in enumerate(loader):", start="model.train()"):
+    return told(run(PLAIN.format(start=start, head=head, body="\n            ".join(body.splitlines()))))
+
+
+LEAK = [("tail-leaks-into-next-epoch", 12)]
+
+
+def test_boundaries_and_divisions_are_followed_however_they_are_written():
+    assert plain("(loss / accum_steps).backward()\nif (i + 1) % accum_steps == 0:") == LEAK
+    assert plain("(loss / accum_steps).backward()\nif not (i + 1) % accum_steps:") == LEAK
+    assert plain("torch.autograd.backward(loss / accum_steps)\nif i % accum_steps == accum_steps - 1:") == LEAK
+    assert plain("loss.div(accum_steps).backward()\nif (i + 1) // accum_steps * accum_steps == i + 1:") in (LEAK, [])
+
+
+@pytest.mark.xfail(strict=True, reason="the rest that divmod returns is not followed: a step on every microbatch is claimed")
+def test_a_boundary_by_divmod():
+    assert "optimizer-step-per-microbatch" not in dict(plain("(loss / accum_steps).backward()\n_, rest = divmod(i + 1, accum_steps)\nif rest == 0:"))
+
+
+@pytest.mark.xfail(strict=True, reason="the gradient that backward is given is not multiplied in: a missing division is claimed")
+@pytest.mark.parametrize("argument", ["torch.tensor(1 / accum_steps)", "gradient=torch.full_like(loss, 1 / accum_steps)"])
+def test_a_division_in_the_gradient_argument(argument):
+    assert "loss-not-normalized" not in dict(plain(f"loss.backward({argument})\nif (i + 1) % accum_steps == 0:"))
+
+
+@pytest.mark.xfail(strict=True, reason="a while loop over the loader's length does not count as one that reached its end")
+def test_a_tail_that_leaks_out_of_a_while_loop():
+    body = "(loss / accum_steps).backward()\ni += 1\nif i % accum_steps == 0:"
+    assert "tail-leaks-into-next-epoch" in dict(plain("x, y = next(batches)\n" + body, "while i < len(loader):", "i, batches = 0, iter(loader)"))
+
+
 # ACC003
 
 
