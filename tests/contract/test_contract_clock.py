@@ -120,6 +120,10 @@ def test_a_schedule_once_per_window_is_right():
 def test_a_schedule_of_as_many_microbatches_may_follow_microbatches():
     assert scheduled("each", value=Quantity.of(9, "len")).violations() == {}
     assert scheduled("each", value=Quantity.of(3, "len", "K")).violations().keys() == {"ACC202"}
+    epochs = Quantity.symbol("args.epochs")
+    assert scheduled("each", value=epochs * Quantity.of(9, "len")).violations() == {}
+    assert scheduled("each", value=epochs * Quantity.of(3, "len", "K")).violations().keys() == {"ACC202"}
+    assert scheduled("each", value=Quantity.symbol("args.max_steps")).violations().keys() == {"ACC202"}
 
 
 def test_a_schedule_that_is_told_its_position_has_no_clock():
@@ -254,6 +258,8 @@ def test_an_offset_that_comes_back_every_epoch_is_graver_than_one_at_the_start()
     # twelve microbatches: the two left over complete the first window of the next epoch
     carried = gated(lambda i: i % 3 == 0, epochs=2).violations()["ACC206"]
     assert carried.severity is Severity.WARNING
+    alone = gated(lambda i: i % 3 == 0, epochs=1).violations()["ACC206"]  # one epoch says nothing about the next
+    assert alone.severity is None
     again = gated(lambda i: i % 3 == 0, counts=(4,) * 13, epochs=2).violations()["ACC206"]
     assert again.severity is None
 

@@ -180,6 +180,23 @@ def test_a_clip_in_the_wrong_order():
     assert precise(order="clip unscale").violations().keys() == {"ACC402"}
 
 
+def test_a_clip_before_the_first_scaled_backward_finds_nothing_scaled():
+    t = Recorder(SIX)
+
+    def body(i):
+        if i == 0:
+            t.clip()
+        t.backward(t.mean(3), scaled=True)
+        if t.boundary(i):
+            t.unscale()
+            t.clip()
+            t.step(scaler=SCALER)
+            t.update()
+            t.clear()
+
+    assert "ACC402" not in t.train(body).violations()
+
+
 @pytest.mark.parametrize("through", ["optimizer", "accelerator", "scaler"])
 def test_who_clips_knows_the_scale(through):
     assert precise(unscale="never", through=through).violations() == {}
@@ -297,6 +314,12 @@ def test_a_script_that_uses_whole_windows_only_has_no_tail():
     t = tailed(flush="inside")
     t.traits.add("whole windows")
     assert t.violations() == {} and "ACC503" not in t.applied()
+
+
+def test_an_assumed_counter_says_nothing_about_tails():
+    t = tailed(flush="inside")
+    t.assumptions = ("`step` counts microbatches",)
+    assert t.violations() == {} and not {"ACC501", "ACC502", "ACC503"} & t.applied()
 
 
 def test_epochs_that_only_the_simulation_made_drop_nothing():

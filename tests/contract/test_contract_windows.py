@@ -140,6 +140,25 @@ def test_optimizers_that_alternate_have_windows_of_their_own():
     assert not first.alone and first.certain_models
 
 
+def test_another_optimizers_clear_spares_what_it_does_not_hold():
+    t = Recorder((1,) * 6)
+    theirs = frozenset({OTHER_MODEL})
+
+    def body(i):
+        t.backward(t.mean())
+        if t.boundary(i):
+            t.step()
+            t.clear()
+        t.backward(t.mean(), site=OTHER_BACKWARD, models=theirs)
+        t.step(OTHER_STEP, OTHER_OPTIMIZER, models=theirs)
+        t.clear(subject=OTHER_OPTIMIZER, models=theirs)  # after every microbatch
+        t.clear(subject=-1, models=theirs)  # the same by the model's own zero_grad
+
+    first, second = sorted(ledgers(t.train(body).trace()), key=lambda ledger: min(ledger.optimizers))
+    assert first.sizes == [3, 3] and not any(w.erased for w in first.windows)
+    assert second.sizes == [1] * 6
+
+
 def test_without_knowing_which_backward_feeds_which_optimizer_nothing_is_certain():
     t = Recorder((1,) * 6)
 
