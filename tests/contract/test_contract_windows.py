@@ -1,6 +1,6 @@
 """Which microbatches meet in which step: the gradient buffer, followed event by event."""
 
-from contract_traces import CLEAR, OTHER_BACKWARD, OTHER_MODEL, OTHER_OPTIMIZER, OTHER_STEP, SEED, STEP, USUAL, Recorder, usual
+from contract_traces import CLEAR, OTHER_BACKWARD, OTHER_MODEL, OTHER_OPTIMIZER, OTHER_STEP, SEED, USUAL, Recorder, usual
 
 from accumlint.contract.events import Kind
 from accumlint.contract.timeline import SHOWN_WINDOWS, timeline
