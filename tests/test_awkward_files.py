@@ -33,9 +33,9 @@ def test_the_excerpt_shows_the_line_whatever_the_encoding(tree, capsys, data):
     ("data", "line", "message"),
     [
         (b"import torch\nbackward = '\xff'  #: syntax", 2, "utf-8"),
-        (b"# coding: no-such-codec\nbackward  #: syntax", 1, "no-such-codec"),
+        (b"# coding: no-such-codec\ntorch.backward  #: syntax", 1, "no-such-codec"),
         (b"import torch\nbackward = 1\0  #: syntax", 2, "null byte"),
-        (b"def f():\nbackward  #: syntax", 2, "indented"),
+        (b"def f():\ntorch.backward  #: syntax", 2, "indented"),
     ],
     ids=["undecodable", "unknown-codec", "null-byte", "indentation"],
 )

@@ -48,10 +48,10 @@ def test_a_file_that_breaks_costs_itself_alone(tree):
     folder = tree(
         {
             "a.py": BAD,
-            "crash.py": b"backward  #: crash",
-            "deep.py": b"backward  #: deep",
+            "crash.py": b"torch.backward  #: crash",
+            "deep.py": b"torch.backward  #: deep",
             "large.py": BAD + b"#" * runner.MAX_BYTES,
-            "latin.py": b"# coding: utf-8\nbackward = '\xe9'  #: syntax",
+            "latin.py": b"# coding: utf-8\ntorch.backward = '\xe9'  #: syntax",
             "syntax.py": b"import torch\nbackward(  #: syntax\n",
             "z.py": BAD,
         }
@@ -81,8 +81,8 @@ def many(tmp_path_factory):
     for number in range(12):
         (folder / f"train_{number:02}.py").write_bytes(BAD)
         (folder / f"other_{number:02}.py").write_bytes(b"print()")
-    (folder / "dies.py").write_bytes(b"backward  #: die")
-    (folder / "crashes.py").write_bytes(b"backward  #: crash")
+    (folder / "dies.py").write_bytes(b"torch.backward  #: die")
+    (folder / "crashes.py").write_bytes(b"torch.backward  #: crash")
     return targets_in(folder)
 
 
@@ -107,14 +107,14 @@ def test_the_number_of_workers_and_the_order_of_files_change_nothing(many, worke
 def test_a_worker_that_hangs_is_given_up(tree, monkeypatch):
     monkeypatch.setattr(runner, "SECONDS_PER_FILE", 1.0)
     files = {f"{n}.py": BAD for n in range(3)}
-    folder = tree({**files, "hangs.py": b"backward  #: hang"})
+    folder = tree({**files, "hangs.py": b"torch.backward  #: hang"})
     done = told(runner.analyse_in_workers(targets_in(folder), CHOICE, 2).values())
     assert done.pop("hangs.py") == (("ACC003",), "too-slow", "")
     assert set(done.values()) == {(("ACC202",), "", "")}
 
 
 def test_files_with_very_long_lines_are_kept_apart(tree):
-    folder = tree({"a.py": BAD, "long.py": b"backward  #: die " + b"x" * runner.LONG_LINE_BYTES})
+    folder = tree({"a.py": BAD, "long.py": b"torch.backward  #: die " + b"x" * runner.LONG_LINE_BYTES})
     done = told(run(targets_in(folder), CHOICE).outcomes)
     assert done["a.py"] == (("ACC202",), "", "")
     assert done["long.py"][2] == "the process that read it died (exit code 139)"

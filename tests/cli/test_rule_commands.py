@@ -77,7 +77,7 @@ def test_trace_shows_what_was_recognised(tree, capsys, monkeypatch):
             "timelines": [fake_engine.TIMELINE],
         },
     )
-    tree({"a.py": "backward  #: ACC202\n", "b.py": "print()", "c.py": "backward = (  #: syntax"})
+    tree({"a.py": "torch.backward  #: ACC202\n", "b.py": "print()", "c.py": "torch.backward = (  #: syntax"})
     assert main(["trace", "a.py"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("a.py:1: train\n  frameworks: torch\n  k: 3\n  flags: args.amp\n")
