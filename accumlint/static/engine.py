@@ -341,6 +341,8 @@ def _incomplete(explored: list[Explored], loops: list[LoopReport], path: str, fi
             continue
         if loop.timelines or any(f.span.path == path for f in findings):
             continue
+        if not root.window_names and not loop.objects:
+            continue  # a backward that is repeated so many times and never stepped: it is timed or probed
         reason = "; ".join(loop.not_followed) or "no optimizer step was reached from this function"
         span = Span(path, loop.line, 1, loop.line, 1)
         out.append(Finding(

@@ -1080,6 +1080,8 @@ class Interpreter:
         found = self.things.get(key)
         if found is not None:
             return found
+        if "resume" in fields.get("tags", ()):
+            return Unknown(key, **fields)  # state["epoch"] is where an earlier run stopped, not how long this one lasts
         name = last_name(key)
         if key in self.learned.windows or self.vocabulary.is_window(name):
             self.window_names.setdefault(key, site)

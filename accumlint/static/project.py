@@ -63,7 +63,7 @@ class Project:
             return None
         try:
             return self.parse(data, _display(path), path.stem)
-        except (cst.ParserSyntaxError, UnicodeDecodeError, RecursionError, ValueError):
+        except (cst.ParserSyntaxError, SyntaxError, UnicodeDecodeError, RecursionError, ValueError):
             return None
 
     def _find(self, importer: ir.Module, origin: str) -> Path | None:

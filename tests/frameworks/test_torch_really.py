@@ -118,16 +118,8 @@ VARIANTS = {
 }
 
 
-WAITING = {
-    "a remainder of its own": "the rest that divmod returns is not followed",
-    "a gradient argument": "the gradient that backward is given is not multiplied in",
-}
-
-
 @pytest.mark.filterwarnings("ignore:Detected call of")
-@pytest.mark.parametrize(
-    "variant", [pytest.param(v, marks=pytest.mark.xfail(strict=True, reason=WAITING[v])) if v in WAITING else v for v in VARIANTS]
-)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_windows_weights_and_clocks(variant, monkeypatch):
     source, windows = VARIANTS[variant]
     run = recorded(source, monkeypatch, batches_per_epoch=7 if variant == "an epoch that ends early" else 8)

@@ -129,7 +129,6 @@ def test_plain_training_is_silent():
     assert run(source) == []
 
 
-@pytest.mark.xfail(strict=True, reason="the number of a loop that only repeats a backward is taken for a configured window")
 @pytest.mark.parametrize(
     "body",
     [
@@ -171,12 +170,10 @@ def test_boundaries_and_divisions_are_followed_however_they_are_written():
     assert plain("loss.div(accum_steps).backward()\nif (i + 1) // accum_steps * accum_steps == i + 1:") in (LEAK, [])
 
 
-@pytest.mark.xfail(strict=True, reason="the rest that divmod returns is not followed: a step on every microbatch is claimed")
 def test_a_boundary_by_divmod():
     assert "optimizer-step-per-microbatch" not in dict(plain("(loss / accum_steps).backward()\n_, rest = divmod(i + 1, accum_steps)\nif rest == 0:"))
 
 
-@pytest.mark.xfail(strict=True, reason="the gradient that backward is given is not multiplied in: a missing division is claimed")
 @pytest.mark.parametrize("argument", ["torch.tensor(1 / accum_steps)", "gradient=torch.full_like(loss, 1 / accum_steps)"])
 def test_a_division_in_the_gradient_argument(argument):
     assert "loss-not-normalized" not in dict(plain(f"loss.backward({argument})\nif (i + 1) % accum_steps == 0:"))

@@ -117,12 +117,9 @@ def test_anything_after_a_backward(text, data):
             pass
 
 
-ENDLESS = pytest.mark.xfail(strict=True, raises=OverflowError, reason="a range that is longer than any container may be")
-
-
 @pytest.mark.parametrize(
     "bound",
-    ["10**9", "1 << 80", "0", "-1", "None", pytest.param("100000000000000000000", marks=ENDLESS), pytest.param("1e300", marks=ENDLESS)],
+    ["10**9", "1 << 80", "0", "-1", "None", "100000000000000000000", "1e300"],
 )
 def test_loops_of_any_length(bound):
     survives(f"import torch\n\n\ndef train(model, stream, optimizer):\n    for update in range({bound}):\n        model(next(stream)).mean().backward()\n        optimizer.step()\n")

@@ -64,10 +64,11 @@ def _range(run: Interpreter, call: Call) -> Any:
             run.assign(node, step, call.frame, call.site)
     if step is not None and step.integer and start is not None and start.integer is not None and stop is not None:
         if stop.integer is not None:
-            held = range(start.integer, stop.integer, step.integer)
+            first, pace = start.integer, step.integer
+            length = max(0, -((first - stop.integer) // pace))  # len() refuses what a script may count to
             if run.learned.literal is not None and literal == run.learned.literal:
-                held = range(3)
-            return Stream(lambda i: Quantity.of(held.start + i * held.step, tag), len(held), thing=literal)
+                first, pace, length = 0, 1, 3
+            return Stream(lambda i: Quantity.of(first + i * pace, tag), length, thing=literal)
     bound = ""
     for candidate in (args[1] if len(args) > 1 else args[0],):
         if isinstance(candidate, Unknown):
@@ -76,6 +77,12 @@ def _range(run: Interpreter, call: Call) -> Any:
             bound = candidate.symbols[0][0]
     first = start.integer if start is not None and start.integer is not None else 0
     return Stream(lambda i: Quantity.of(i + first, tag), None, bound=bound)
+
+
+@function("divmod")
+def _divmod(run: Interpreter, call: Call) -> Any:
+    one, two = call.get(0, "x"), call.get(1, "y")
+    return (run.binary("//", one, two, call.site, f"{call.key}[0]"), run.binary("%", one, two, call.site, f"{call.key}[1]"))
 
 
 @function("enumerate")

@@ -131,8 +131,28 @@ def forward_sync(sync: Any) -> Any:
 
 @method("tensor", "backward")
 def _tensor_backward(run: Interpreter, receiver: Tensor, call: Call) -> Any:
+    given = next((a.value for a in call.node.args if not a.star and a.keyword in (None, "gradient")), None)
+    if given is not None:
+        scalar = tensors.as_scalar(receiver, run.count, call.site)
+        receiver = tensors.times(scalar, _starting_gradient(run, given, call), call.site)
     backward(run, receiver, call.site)
     return None
+
+
+def _starting_gradient(run: Interpreter, node: ir.Expr, call: Call) -> Quantity | None:
+    """The factor that ``loss.backward(gradient)`` puts on the loss; None where it is not known."""
+    if isinstance(node, ir.Const) and node.value is None:
+        return Quantity.of(1)
+    if isinstance(node, ir.Call):
+        name = last_name(ir.dotted(node.func)) if isinstance(node.func, (ir.Name, ir.Attr)) else ""
+        numbers = [a.value for a in node.args if not a.star and a.keyword in (None, "fill_value", "data")]
+        if name in ("ones_like", "ones"):
+            return Quantity.of(1)
+        if name in ("full_like", "full") and len(numbers) > 1:
+            return run.numeric(run.eval(numbers[1], call.frame))
+        if name in ("tensor", "as_tensor") and numbers:
+            return run.numeric(run.eval(numbers[0], call.frame))
+    return run.numeric(run.eval(node, call.frame))
 
 
 @method("number", "backward")
