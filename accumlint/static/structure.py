@@ -17,10 +17,19 @@ OWNERS = frozenset({"Accelerator", "TrainingArguments", "Trainer", "Fabric", "ac
 
 
 def worth_simulating(data: bytes) -> bool:
-    """Whether the file can hold an accumulation window. What this Python cannot parse is kept: libcst may."""
+    """Whether the file can hold an accumulation window. What this Python cannot parse is kept: libcst may.
+
+    Raises RecursionError for what is nested too deeply for Python itself: libcst would need minutes and gigabytes.
+    """
     try:
         tree = ast.parse(data)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (RecursionError, MemoryError) as error:
+        raise RecursionError(str(error)) from error
+    except SyntaxError as error:
+        if "too many nested" in str(error) or "too many levels" in str(error):
+            raise RecursionError(str(error)) from error
+        return True
+    except ValueError:
         return True
     for node in ast.walk(tree):
         kind = type(node)

@@ -92,7 +92,6 @@ def test_what_cannot_be_read_raises_what_is_documented(data, error):
         run(data)
 
 
-@pytest.mark.xfail(strict=True, reason="libcst needs memory and time in the square of the depth; nothing stops it where Python itself gives up")
 def test_nesting_that_python_refuses_is_refused():
     with pytest.raises((RecursionError, SyntaxError, libcst.ParserSyntaxError)):
         deeply(MEANS + "f(\n" * 250 + ")\n" * 250)
