@@ -48,7 +48,7 @@ def audit(
         raise AuditError(str(error)) from error
     errors = [*collection.problems]
     errors += [(outcome.name, outcome.failure) for outcome in done.outcomes if outcome.failure]
-    found = [finding for outcome in done.outcomes for finding in outcome.findings]
+    found = _surest(finding for outcome in done.outcomes for finding in outcome.findings)
     by_name = {target.name: target for target in targets}
     configured, config_errors = _configurations(targets, done.simulated, stdin)
     found = _once([*found, *configured])
@@ -67,6 +67,16 @@ def audit(
     if asked.baseline or asked.write_baseline:
         report, failing_findings = _known(report, asked, [target.name for target in targets], settings)
     return report, _failing(failing_findings, settings)
+
+
+def _surest(findings: Iterable[Finding]) -> list[Finding]:
+    """A rule once per place: scripts that share a helper reach it on different paths, the surest of which counts."""
+    unique: dict[tuple, Finding] = {}
+    for finding in findings:
+        held = unique.setdefault((finding.span, finding.rule), finding)
+        if held.confidence < finding.confidence:
+            unique[finding.span, finding.rule] = finding
+    return list(unique.values())
 
 
 def _once(findings: Iterable[Finding]) -> list[Finding]:

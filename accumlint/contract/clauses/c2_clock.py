@@ -232,15 +232,18 @@ def _scheduler(ledger: Ledger, judgement: Judgement) -> None:
         if entry is not None and entry.optimizer >= 0 and entry.optimizer not in ledger.optimizers and not ledger.alone:
             continue
         # the step of the schedule often stands after the optimizer's: count per pair of steps
-        per_window = []
-        for window in whole:
-            following = _schedules_of(ledger, window, subject)
-            per_window.append(len(following))
+        per_window = [len(_schedules_of(ledger, window, subject)) for window in whole]
+        # a function that is called once per epoch makes a scheduler of its own each time: judge it while it lives
+        living = [i for i, count in enumerate(per_window) if count]
+        if not living:
+            continue
+        mine = whole[living[0] : living[-1] + 1]
+        per_window = per_window[living[0] : living[-1] + 1]
         events = [e for w in whole for e in w.of(Kind.SCHEDULE) if e.subject == subject]
         if not events or any(e.details.get("absolute") for e in events) or any(e.details.get("plateau") for e in events):
             continue
-        if all(count >= window.size for count, window in zip(per_window, whole)) and len(whole) > 0 and max(per_window) > 1:
-            if not any(len({e.microbatch for e in _schedules_of(ledger, w, subject)}) > 1 for w in whole):
+        if all(count >= window.size for count, window in zip(per_window, mine)) and max(per_window) > 1:
+            if not any(len({e.microbatch for e in _schedules_of(ledger, w, subject)}) > 1 for w in mine):
                 continue  # `for _ in range(K): scheduler.step()` at the boundary: meant to keep pace with the microbatches
             horizon = entry.horizon if entry is not None else None
             moves = sum(e.details.get("times", 1) for w in [*ledger.windows, ledger.pending] for e in w.of(Kind.SCHEDULE) if e.subject == subject)
