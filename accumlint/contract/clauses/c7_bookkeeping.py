@@ -87,7 +87,7 @@ def _limit(ledger: Ledger, judgement: Judgement, per_window: dict[str, float]) -
 def _names_updates(name: str) -> bool:
     """The name itself says that it counts optimizer updates."""
     lowered = name.lower()
-    if re.search(r"updates?_(interval|freq|every|ratio|period|rate|type|rule|method)", lowered):
+    if re.search(r"updates?_(interval|freq|every|ratio|period|rate|type|rule|method)|(loss|log|print|metric|ema|target|display|bar)_updates?", lowered):
         return False
     return re.search(r"(^|_)updates?($|_)", lowered) is not None or "optimizer_step" in lowered or "optim_step" in lowered
 
