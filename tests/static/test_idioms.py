@@ -1,0 +1,215 @@
+"""Ways of writing a right loop that were once taken for wrong, each with the fault that must still be seen beside it."""
+
+import pytest
+from engine_scripts import run
+
+LOOP = """
+import torch
+import torch.nn.functional as F
+
+
+def train(model, {loader}, optimizer, scheduler, accum_steps, epochs):
+    for epoch in range(epochs):
+        for step, (x, y) in enumerate({loader}):
+            loss = F.mse_loss(model(x), y) / accum_steps
+            loss.backward()
+            if (step + 1) % accum_steps == 0 or step == len({loader}) - 1:
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+
+
+def errors(source: str) -> set[str]:
+    return {f.rule for f in run(source) if f.severity.label == "error"}
+
+
+def said(source: str) -> set[str]:
+    return {f.rule for f in run(source) if f.severity.label != "advice"}
+
+
+@pytest.mark.parametrize("name", ["loader", "train_loader", "train_dataloader", "training_loader", "dl", "train_dl"])
+def test_a_loader_by_any_name_has_a_last_batch(name):
+    assert said(LOOP.format(loader=name)) == {"ACC503"}
+    assert said(LOOP.format(loader=name).replace(f" or step == len({name}) - 1", "")) == {"ACC502"}
+
+
+COUNTED = """
+import torch
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main(model, loader, optimizer, accumulation, epochs, world):
+    torch.distributed.init_process_group("nccl")
+    model = DDP(model)
+    for epoch in range(epochs):
+        accumulated_batches = 0
+        for x, y in loader:
+            if accumulated_batches + 1 < accumulation:
+                context = model.no_sync()
+            else:
+                context = suppress()
+            with context:
+                loss = F.mse_loss(model(x), y) / accumulation
+                accumulated_batches += 1
+                loss.backward()
+            if accumulated_batches % accumulation == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+                accumulated_batches = 0
+"""
+
+
+def test_a_counter_named_like_a_window_counts_microbatches():
+    assert errors(COUNTED) == set()
+    assert errors(COUNTED.replace("accumulated_batches + 1 <", "accumulated_batches <")) == {"ACC303"}
+
+
+def test_the_optimizer_that_an_unseen_wrapper_hands_back_is_the_one_that_was_prepared():
+    source = """
+from accelerate import Accelerator
+
+
+def main(model, loader, optimizer, tune):
+    accelerator = Accelerator(gradient_accumulation_steps=4)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    model, optimizer = tune(model, optimizer=optimizer)
+    for batch in loader:
+        with accelerator.accumulate(model):
+            loss = model(batch).mean()
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+    assert errors(source) == set()
+    assert "ACC201" in errors(source.replace("accelerator.prepare(model, optimizer, loader)", "accelerator.prepare(model, loader), optimizer"). replace("model, optimizer, loader = accelerator.prepare(model, loader), optimizer", "model, loader = accelerator.prepare(model, loader)"))
+
+
+SCHEDULE = LOOP.format(loader="loader").replace("                optimizer.step()\n", "                optimizer.step()\n                for _ in range(accum_steps):\n                    scheduler.step()\n")
+
+
+def test_a_scheduler_that_catches_up_at_the_boundary_is_meant_to():
+    assert "ACC202" not in errors(SCHEDULE)
+    assert "ACC202" in errors(LOOP.format(loader="loader").replace("            loss.backward()\n", "            loss.backward()\n            scheduler.step()\n"))
+
+
+def test_a_schedule_of_as_many_microbatches_may_move_with_them():
+    source = """
+import torch
+from transformers import get_scheduler
+
+
+def main(model, loader, optimizer, args):
+    scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=args.max_train_steps{times})
+    for epoch in range(args.epochs):
+        for step, batch in enumerate(loader):
+            loss = model(batch).mean() / args.gradient_accumulation_steps
+            loss.backward()
+            scheduler.step()
+            if (step + 1) % args.gradient_accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+    assert "ACC202" not in errors(source.format(times=" * args.gradient_accumulation_steps"))
+    assert "ACC202" in errors(source.format(times=""))
+
+
+def test_a_scheduler_that_every_call_makes_anew_is_judged_while_it_lives():
+    source = """
+import torch
+
+
+def main(model, loader, optimizer, args):
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.total_updates)
+    for i, batch in enumerate(loader):
+        (model(batch).mean() / args.accum_steps).backward()
+        {early}if (i + 1) % args.accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            {late}
+"""
+    assert "ACC202" in errors(source.format(early="scheduler.step()\n        ", late=""))
+    assert "ACC202" not in errors(source.format(early="", late="scheduler.step()"))
+
+
+MASKED = """
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer, accum_steps):
+    for i, batch in enumerate(loader):
+        per_token = F.cross_entropy(model(batch["ids"]).transpose(1, 2), batch["labels"], reduction="none")
+        loss = (per_token * batch["mask"]).sum() / (batch["mask"].sum(){guard})
+        loss = loss / accum_steps{zero}
+        loss.backward()
+        if (i + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_tiny_number_beside_a_count_is_no_target():
+    for guard in ("", " + 1e-8"):
+        assert errors(MASKED.format(guard=guard, zero="")) >= {"ACC101"}
+
+
+def test_a_loss_times_zero_says_nothing_of_weights():
+    assert errors(MASKED.format(guard=" + 1e-8", zero=" * 0.0")) == set()
+
+
+def test_a_mask_that_a_model_is_shown_selects_no_targets():
+    source = """
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer, accum_steps):
+    for i, batch in enumerate(loader):
+        picture = model(sample=batch["noisy"], paint_mask=batch["paint_mask"])
+        loss = F.mse_loss(picture, batch["noise"]) / accum_steps
+        loss.backward()
+        if (i + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+    assert errors(source) == set()
+
+
+def test_the_window_of_a_stage_is_a_window():
+    source = """
+class Trainer:
+    def __init__(self, model, optimizer, accum_count=[1], accum_steps_at=[0]):
+        self.model, self.optimizer = model, optimizer
+        self.accum_count_l, self.accum_steps_at = accum_count, accum_steps_at
+        self.accum_count = accum_count[0]
+
+    def batches(self, loader):
+        held = []
+        for batch in loader:
+            held.append(batch)
+            if len(held) == self.accum_count:
+                yield held
+                held = []
+
+    def train(self, loader):
+        for held in self.batches(loader):
+            if self.accum_count > 1:
+                self.optimizer.zero_grad()
+            for batch in held:
+                if self.accum_count == 1:
+                    self.optimizer.zero_grad()
+                loss = self.model(batch).mean() / len(held)
+                loss.backward()
+            self.optimizer.step()
+"""
+    assert errors(source) == set()
+    assert "ACC204" in errors(source.replace("if self.accum_count == 1:", "if True:"))
+
+
+def test_an_update_of_the_log_is_no_update_of_the_weights():
+    source = LOOP.format(loader="loader").replace("            loss.backward()\n", "            loss.backward()\n            if (step + 1) % loss_update_steps == 0:\n                print(loss)\n")
+    assert "ACC701" not in errors(source)
+
+
+def test_a_resumed_epoch_leaves_epochs_to_train():
+    source = LOOP.format(loader="loader").replace("    for epoch in range(epochs):", '    start = torch.load("last.pt")["epoch"] + 1\n    for epoch in range(start, epochs):')
+    assert "ACC503" in said(source)
