@@ -174,6 +174,7 @@ class Interpreter:
         self.microbatch = -1
         self.epoch = 0
         self.gates: list[int] = []
+        self.tests: dict[str, int] = {}  # variables that hold a condition -> where it was computed
         self.rank_gates = 0
         self.loops: list[int] = []
         self.loop_roles: list[str] = []
@@ -467,6 +468,11 @@ class Interpreter:
     def _assign(self, statement: ir.Assign, frame: Frame) -> None:
         value = self.eval(statement.value, frame)
         for target in statement.targets:
+            if isinstance(target, (ir.Name, ir.Attr)):
+                if isinstance(statement.value, (ir.Compare, ir.Logic)) or isinstance(statement.value, ir.Unary) and statement.value.op == "not":
+                    self.tests[self.key(target)] = statement.site
+                else:
+                    self.tests.pop(self.key(target), None)
             if isinstance(value, Unknown) and isinstance(statement.value, ir.Call) and isinstance(target, ir.Sequence):
                 # model, optimizer = wrap(model, optimizer=optimizer): an unseen function hands back what it was given
                 value = self._handed_back(statement.value, target, value, frame)
@@ -556,6 +562,7 @@ class Interpreter:
         body = statement.body if chosen else statement.orelse
         if not body:
             return None
+        self._note_test(statement)
         self.gates.append(statement.site)
         self.rank_gates += rank_test
         try:
@@ -563,6 +570,14 @@ class Interpreter:
         finally:
             self.gates.pop()
             self.rank_gates -= rank_test
+
+    def _note_test(self, statement: ir.If) -> None:
+        """Where the condition was computed: ``is_boundary = …`` above ``if is_boundary``."""
+        test = statement.test
+        while isinstance(test, ir.Unary) and test.op == "not":
+            test = test.value
+        if isinstance(test, (ir.Name, ir.Attr)) and self.key(test) in self.tests:
+            self.traits.add(f"test of {statement.site}@{self.tests[self.key(test)]}")
 
     def _effect(self, body: list[ir.Stmt]) -> str:
         """What a body is for, by the names it calls: evaluate, checkpoint, log or other."""

@@ -33,6 +33,13 @@ def guard(event: Event) -> int:
     return event.gates[-1] if event.gates else event.site
 
 
+def _computed(ledger: Ledger, site: int) -> int:
+    """Where the test of a condition was computed, which is the line to change when it is the test that is wrong."""
+    mark = f"test of {site}@"
+    found = sorted(int(trait.removeprefix(mark)) for trait in ledger.trace.traits if trait.startswith(mark))
+    return found[0] if found else site
+
+
 def _listed(sizes: list[int], limit: int = 6) -> str:
     return ", ".join(map(str, sizes[:limit])) + (", …" if len(sizes) > limit else "")
 
@@ -173,7 +180,7 @@ def _gate(ledger: Ledger, judgement: Judgement) -> None:
         again = [w for w in windows[1:] if not w.after_loop and w.size != usual and _opens_epoch(w)]
         recurring = bool(again) or not _several_epochs(ledger)
         judgement.violations.append(Violation(
-            "ACC206", guard(first.step),
+            "ACC206", _computed(ledger, guard(first.step)),
             f"the boundary test is one microbatch off: windows of {_listed(sizes)} microbatches instead of {k}",
             {"windows": sizes}, severity=None if recurring and first.size == 1 else Severity.WARNING if not again else None,
         ))  # fmt: skip
@@ -215,7 +222,7 @@ def _stuck(ledger: Ledger, judgement: Judgement) -> None:
     if pending > 2 * k and len(windows) <= 2 and all(size <= k for size in ledger.sizes):
         step = windows[-1].step
         judgement.violations.append(Violation(
-            "ACC213", guard(step),
+            "ACC213", _computed(ledger, guard(step)),
             f"after {len(windows)} update{'s' if len(windows) > 1 else ''} the boundary test never holds again: {pending} microbatches without a step",
             {"windows": ledger.sizes},
         ))  # fmt: skip
