@@ -117,7 +117,10 @@ def prepared(run: Interpreter, accelerator: Thing, value: Any, site: int) -> Any
     if isinstance(value, (list, tuple)) and value[:1] != ("module",):
         return type(value)(prepared(run, accelerator, v, site) for v in value)
     if isinstance(value, Thing) and value.kind == "loader":
-        run.learned.prepared.add(value.site)
+        if value.site not in run.learned.prepared:
+            run.learned.prepared.add(value.site)
+            if not run.scouting:
+                run.start_again()  # lengths that were taken before this call are those of all ranks
     if isinstance(value, Thing) and value.kind in ("optimizer", "scheduler", "loader"):
         value.state["accelerator"] = accelerator
         return value
