@@ -213,3 +213,114 @@ def test_an_update_of_the_log_is_no_update_of_the_weights():
 def test_a_resumed_epoch_leaves_epochs_to_train():
     source = LOOP.format(loader="loader").replace("    for epoch in range(epochs):", '    start = torch.load("last.pt")["epoch"] + 1\n    for epoch in range(start, epochs):')
     assert "ACC503" in said(source)
+
+
+THROWN_AWAY = """
+import torch.nn.functional as F
+
+
+def noise(model, x, y):
+    F.cross_entropy(model(x), y).backward()
+    return sum(p.grad.pow(2).sum() for p in model.parameters()).item()
+
+
+def train(model, loader, optimizer, accum_steps, every):
+    x, y = next(iter(loader))
+    F.cross_entropy(model(x), y).backward()
+    optimizer.zero_grad(set_to_none=True)
+    whole = len(loader) // accum_steps * accum_steps
+    for i, (x, y) in enumerate(loader):
+        if i >= whole:
+            break
+        if i % accum_steps == 0 and i % every == 0:
+            print(noise(model, x, y))
+            optimizer.zero_grad()
+        (F.cross_entropy(model(x), y) / accum_steps).backward()
+        if (i + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+"""
+
+
+def test_a_backward_that_warms_up_or_probes_may_be_thrown_away():
+    assert errors(THROWN_AWAY) == set()
+    assert errors(THROWN_AWAY.replace("        (F.cross", "        optimizer.zero_grad()\n        (F.cross")) == {"ACC204"}
+
+
+def test_a_second_pass_over_the_window_starts_from_nothing():
+    source = """
+import torch
+import torch.nn.functional as F
+
+
+def ascend(model, windows, optimizer, accum_steps, radius):
+    for window in windows:
+        for x, y in window:
+            (F.cross_entropy(model(x), y) / accum_steps).backward()
+        with torch.no_grad():
+            moved = [radius * p.grad for p in model.parameters()]
+            for p, m in zip(model.parameters(), moved):
+                p.add_(m)
+        optimizer.zero_grad()
+        for x, y in window:
+            (F.cross_entropy(model(x), y) / accum_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    assert "ACC204" not in errors(source)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "whole"),
+    [
+        ("zip(x.chunk(4), y.chunk(4))", "(y != -100).sum()"),
+        ("zip(x.split(32, 1), y.split(32, 1))", "y.numel()"),
+        ("((x[:, s : s + 32], y[:, s : s + 32]) for s in range(0, x.size(1), 32))", "y.numel()"),
+    ],
+)
+def test_pieces_of_a_batch_that_was_counted_as_a_whole(pieces, whole):
+    source = f"""
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer):
+    for x, y in loader:
+        total = {whole}
+        optimizer.zero_grad()
+        for xs, ys in {pieces}:
+            loss = F.cross_entropy(model(xs).flatten(0, 1), ys.flatten(), ignore_index=-100, reduction="sum") / total
+            loss.backward()
+        optimizer.step()
+"""
+    assert errors(source) == set()
+
+
+def test_optimizers_that_lightning_toggles_do_not_see_each_other():
+    source = """
+import lightning as L
+import torch
+
+
+class Gan(L.LightningModule):
+    automatic_optimization = False
+
+    def training_step(self, batch, i):
+        first, second = self.optimizers()
+        last = (i + 1) % 4 == 0
+        self.toggle_optimizer(second)
+        self.manual_backward(self.d(batch).mean() / 4)
+        if last:
+            second.step()
+            second.zero_grad()
+        self.untoggle_optimizer(second)
+        self.toggle_optimizer(first)
+        self.manual_backward(-self.d(self.g(batch)).mean() / 4)
+        if last:
+            first.step()
+            first.zero_grad()
+        self.untoggle_optimizer(first)
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.g.parameters()), torch.optim.Adam(self.d.parameters())
+"""
+    assert errors(source) == set()

@@ -66,8 +66,10 @@ def _uneven(ledger: Ledger, judgement: Judgement, window: Window, verdict: weigh
         for s in shares
     )
     evidence = _evidence(shares)
-    if not inverse and "count" not in tags:
-        return  # nobody divides by a count of targets: several terms, each with a measure of its own
+    if not inverse and ("count" not in tags or "cut rows" in ledger.trace.traits):
+        # nobody divides by a count of targets: several terms, each with a measure of its own;
+        # or the count was taken of a batch that was cut up afterwards
+        return
     if not inverse and not {"unshifted", "attention", "single"} & tags:
         judgement.violations.append(Violation(
             "ACC108", _site(shares),
@@ -125,6 +127,8 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
                 evidence,
             ))  # fmt: skip
         return
+    if {"cut columns", "cut rows"} & ledger.trace.traits and (len(factors) > 1 or "cut columns" in ledger.trace.traits):
+        return  # pieces of a batch whose targets were counted as a whole
     if len(factors) > 1 and "count" in tags and any(s.part.varies for s in shares):
         judgement.violations.append(Violation(
             "ACC108", _own_division(shares),

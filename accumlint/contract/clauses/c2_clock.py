@@ -28,6 +28,9 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
     _stuck(ledger, judgement)
 
 
+TOGGLES = "toggles optimizers"
+
+
 def guard(event: Event) -> int:
     """The condition that decides about an event: the innermost gate, else the event itself."""
     return event.gates[-1] if event.gates else event.site
@@ -50,6 +53,8 @@ def _step_per_microbatch(ledger: Ledger, judgement: Judgement) -> None:
     windows = ledger.windows
     if len(windows) < 3 or any(size != 1 for size in ledger.sizes if size):
         return
+    if TOGGLES in ledger.trace.traits:
+        return  # which backward feeds which optimizer is switched in ways that are not followed
     judgement.applied.add("ACC201")
     first = windows[0].step
     assert first is not None
@@ -92,6 +97,9 @@ def _clear_inside(ledger: Ledger, judgement: Judgement) -> None:
         for contribution, clear in window.erased:
             if _left_loop(window, contribution.event, clear):
                 continue  # dropped after the loop: clause C5
+            kept = [c for c in window.contributions if all(c is not lost for lost, _ in window.erased)]
+            if kept and not any(c.event.site == contribution.event.site for c in kept):
+                continue  # a backward of its own, for warming up, probing or perturbing: thrown away on purpose
             later = [c for c in window.contributions if c.order > contribution.order and c.event.microbatch != contribution.event.microbatch]
             if not later and window.step is None:
                 continue
@@ -321,6 +329,8 @@ def _scaler(ledger: Ledger, judgement: Judgement) -> None:
 
 def _foreign(ledger: Ledger, judgement: Judgement) -> None:
     """A backward that another optimizer already used lies in this one's gradients."""
+    if TOGGLES in ledger.trace.traits:
+        return
     judgement.applied.add("ACC210")
     for window in ledger.windows:
         leaves = [c for c in window.fresh if c.event.details.get("leaf")]

@@ -75,7 +75,18 @@ def _zero_grad(run: Interpreter, receiver: Instance, call: Call) -> Any:
     return None
 
 
-@inherited("log", "log_dict", "save_hyperparameters", "print", "toggle_optimizer", "untoggle_optimizer", "all_gather", "freeze", "unfreeze", "to", "cuda", "train", "eval")
+@inherited("toggle_optimizer", "untoggle_optimizer", "toggle_model")
+def _toggle(run: Interpreter, receiver: Instance, call: Call) -> Any:
+    """The parameters of all other optimizers need no gradient from here on (``lightning/pytorch/core/module.py``)."""
+    run.traits.add("toggles optimizers")
+    return Context("plain") if call.name == "toggle_model" else None
+
+
+# with optimizer.toggle_model(sync_grad=…): the same as a context (``lightning/pytorch/core/optimizer.py``)
+TABLE.methods["optimizer", "toggle_model"] = _toggle
+
+
+@inherited("log", "log_dict", "save_hyperparameters", "print", "all_gather", "freeze", "unfreeze", "to", "cuda", "train", "eval")
 def _inert(run: Interpreter, receiver: Instance, call: Call) -> Any:
     if call.name in ("to", "cuda", "train", "eval"):
         return receiver

@@ -129,6 +129,7 @@ def _row_slice(run: Interpreter, value: Tensor, index: slice) -> Tensor | None:
             rows = None
         held = run.new_batch(rows)
         run.things[key] = held
+        run.traits.add("cut rows")
     return dataclasses.replace(value, batch=held, key=f"{value.key}#{held}")
 
 
@@ -152,6 +153,8 @@ def _subscript(run: Interpreter, value: Tensor, index: Any, node: ir.Subscript) 
                 if cut is not None:
                     out = cut
                     continue
+            if position > 0 and part.start is not None and part.stop is not None and out.form in ("data", "mask"):
+                run.traits.add("cut columns")
             if _is_shift(part) and (position > 0 or len(parts) == 1):
                 out = dataclasses.replace(out, shifted=True)
     if isinstance(index, (Quantity, Unknown)):
@@ -447,7 +450,9 @@ def cut(run: Interpreter, value: Tensor, call: Call, pieces: bool) -> Any:
         return [value]
     dim = call.get(1, "dim", 0)
     if dim not in (0, None):
+        run.traits.add("cut columns")
         return [dataclasses.replace(value, key=f"{value.key}[{i}]") for i in range(2)]
+    run.traits.add("cut rows")
     argument = call.get(0, "chunks" if pieces else "split_size")
     total = run.rows[value.batch].integer or 8
     number = _integer(argument)
