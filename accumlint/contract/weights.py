@@ -158,14 +158,6 @@ def tail_factor(window: Window, trace) -> Fraction | None:
     return verdict.factor if verdict.kind in ("right", "scaled") else None
 
 
-def divided_by(window: Window) -> list[int]:
-    """Sites at which the losses of a window were multiplied or divided."""
-    sites: dict[int, None] = {}
-    for contribution in window.fresh:
-        for part in contribution.event.details["parts"]:
-            sites.update(dict.fromkeys(part.divisions))
-    return list(sites)
-
 
 def tagged(window: Window, tag: str) -> bool:
     """Some weight of the window was computed from a number with that tag."""

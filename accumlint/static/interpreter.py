@@ -187,7 +187,6 @@ class Interpreter:
         self.return_site = -1  # the return that was executed last
         self.distributed = False
         self.window_names: dict[str, int] = {}  # spelling of K -> site where it was first read
-        self.window_in_gate = False
         self.assumptions: set[str] = set()
         self.gaps: dict[str, int] = {}
         self.traits: set[str] = set()
@@ -196,7 +195,6 @@ class Interpreter:
         self.globals: dict[str, Frame] = {}
         self.scout_stack: list[tuple[str, int, set[str]]] = []  # (kind, site, effects below)
         self.scouted: dict[tuple[int, int], set[str]] = {}
-        self.depth_limit = False
         self.moments = 0
         self.registry = frameworks.registry()
         self._eval = {
@@ -656,8 +654,6 @@ class Interpreter:
             if isinstance(period, Unknown):
                 if period.batch < 0 and not self.vocabulary.is_world(period.last):
                     self.learned.windows.add(period.key)
-            elif isinstance(period, Quantity) and "K" in period.tags:
-                self.window_in_gate = True
             elif isinstance(period, int) and 1 < period <= 4096 and self.learned.literal is None:
                 self.learned.literal = period
 
@@ -1903,8 +1899,6 @@ class Interpreter:
         literal = isinstance(right, int)
         if literal and self.learned.literal == right and counting:
             two = Quantity.of(K, "K")
-        if "K" in two.tags and counting:
-            self.window_in_gate = True
         if self.scouting and (counting or "K" in two.tags or isinstance(right, Unknown) and right.batch < 0 and not one.known):
             period = right if isinstance(right, (int, Unknown)) else two
             if isinstance(right, Quantity) and not right.known and len(right.symbols) == 1:

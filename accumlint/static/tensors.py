@@ -162,10 +162,6 @@ def combine(left: Tensor, right: Tensor, key: str, masks: bool = False) -> Tenso
     return out
 
 
-def divided_by_count(tensor: Tensor, count: Quantity, site: int) -> Tensor:
-    """A sum divided by a count of targets."""
-    return times(tensor, count, site, divide=True)
-
 
 def basis_of(mask: Tensor) -> str:
     """Which targets a mask lets through: valid ones, label positions before the shift, or attended ones."""

@@ -228,7 +228,6 @@ def test_an_uneven_window_has_no_tail_factor():
 def test_where_a_loss_was_divided_and_by_what_kind_of_number():
     t = Recorder(SEED)
     own, _ = window(t, lambda: t.mean(3))
-    assert weights.divided_by(own) == [DIVISION]
     assert weights.tagged(own, "K") and not weights.tagged(own, "count")
     assert {s.site for s in shares(own, t.trace())} == {BACKWARD}
 
