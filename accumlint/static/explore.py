@@ -322,7 +322,7 @@ def make_trace(run: Interpreter, ending: str, polarity: bool) -> Trace:
     for (batch, basis), value in run.counts.items():
         counts[batch, basis] = value.ranks
     steps = any(event.kind is Kind.STEP for event in run.events)
-    if not steps and run.learned.window_gates and len({e.microbatch for e in run.events if e.kind is Kind.BACKWARD}) >= 6 and ending != "abort" and not run.assumptions:
+    if not steps and run.learned.window_gates and len({e.microbatch for e in run.events if e.kind is Kind.BACKWARD}) >= 6 and ending != "abort" and not run.assumptions and not run.things.get("gradient hooks"):
         run.traits.add(f"stuck gate@{min(run.learned.window_gates)}")
     names = sorted(run.window_names, key=lambda n: (run.window_names[n], n))
     flags = tuple((key, value) for key, value, _ in run.decided)

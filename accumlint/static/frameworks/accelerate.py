@@ -160,7 +160,9 @@ def _accumulate(run: Interpreter, receiver: Thing, call: Call) -> Any:
         if silent:
             inner.silenced.append(covered)
             inner.sync_site = call.site
-        inner.things["covered"] = (covered, call.site)
+        around = inner.things.get("covered")  # with accumulate(one), accumulate(other): both are covered
+        both = covered | around[0] if around and around[0] and covered else covered
+        inner.things["covered"] = (both, call.site)
         state["entered"].append(covered if silent else 0)
         return None
 

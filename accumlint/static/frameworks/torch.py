@@ -837,7 +837,7 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None) -> 
                 run.things["inside forward"] = False
     if not _has_tensor(result):
         # a mask that is one of the model's inputs (where to paint) selects no targets of its loss
-        shown = [v for v in [*call.args, *(v for k, v in call.kwargs.items() if "mask" not in k or k in ("attention_mask", "loss_mask"))]]
+        shown = [*call.args, *(v for k, v in call.kwargs.items() if "mask" not in k or k in ("attention_mask", "loss_mask"))]
         result = tensors.joined(tensors_in(shown) or inputs, "output", f"{getattr(model, 'name', 'model')}()")
         if not inputs:
             result.batch = run.current_batch()
