@@ -296,17 +296,21 @@ def check_accelerator(script: Script) -> list[Finding]:
     if not settings:
         return []
     name, value = next(iter(sorted(settings.items(), key=lambda item: (item[1].mark.line, item[0]))))
+    built = "Accelerator() is built without gradient_accumulation_steps, so accumulate() makes windows of 1"
+    return [_without_effect(script, call, name, value, built, "accelerate")]
+
+
+def _without_effect(script: Script, call: Call, name: str, value: Value, built: str, engine: str) -> Finding:
+    """A count that is stated while the engine was ``built`` without it."""
     stated = f"{name} = {value.value}" if value.value is not None else name
-    return [
-        report(
-            "accum-not-wired",
-            script.path,
-            call.mark,
-            f"Accelerator() is built without gradient_accumulation_steps, so accumulate() makes windows of 1 and {stated} has no effect",
-            evidence={"accumulation": value.value if value.number else None, "engine": "accelerate"},
-            related=[(script.path, value.mark, f"{name} is stated here")],
-        )
-    ]
+    return report(
+        "accum-not-wired",
+        script.path,
+        call.mark,
+        f"{built} and {stated} has no effect",
+        evidence={"accumulation": value.value if value.number else None, "engine": engine},
+        related=[(script.path, value.mark, f"{name} is stated here")],
+    )
 
 
 def _mentions(script: Script, text: str) -> bool:
@@ -326,17 +330,8 @@ def _not_wired(script: Script, call: Call, keyword: str, engine: str) -> list[Fi
     ):
         if _handed_over(script, name) or _used_in_modulo(script, name):
             continue
-        stated = f"{name} = {value.value}" if value.value is not None else name
-        return [
-            report(
-                "accum-not-wired",
-                script.path,
-                call.mark,
-                f"{call.short}() is built without {keyword}, so windows have 1 microbatch and {stated} has no effect",
-                evidence={"accumulation": value.value if value.number else None, "engine": engine},
-                related=[(script.path, value.mark, f"{name} is stated here")],
-            )
-        ]
+        built = f"{call.short}() is built without {keyword}, so windows have 1 microbatch"
+        return [_without_effect(script, call, name, value, built, engine)]
     return []
 
 

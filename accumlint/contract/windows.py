@@ -98,6 +98,18 @@ class Window:
         first, last = positions[0], positions[-1]
         return [e for e in self.events[first + 1 : last] if e.kind is kind]
 
+    def left_loop_between(self, backward: Event, clear: Event, *, epochs: bool = False) -> bool:
+        """The microbatch loop ended (with ``epochs``: or a new epoch began) after the backward and before the clear."""
+        inside = False
+        for event in self.events:
+            if event is backward:
+                inside = True
+            elif event is clear:
+                return False
+            elif inside and (epochs and event.kind is Kind.EPOCH or event.kind is Kind.LOOP and event.details["phase"] == "exit" and event.details["role"] == "micro"):
+                return True
+        return False
+
     def of(self, kind: Kind) -> list[Event]:
         return [event for event in self.events if event.kind is kind]
 

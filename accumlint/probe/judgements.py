@@ -14,7 +14,6 @@ from typing import Any
 
 from accumlint.contract import clauses, weights
 from accumlint.contract.clauses import CONSEQUENCES
-from accumlint.contract.clauses.c2_clock import _left_loop
 from accumlint.contract.events import Kind
 from accumlint.contract.verdicts import Violation
 from accumlint.contract.windows import Ledger, Window
@@ -269,7 +268,7 @@ def _alone(made: Assembled, window: Window, found: Sequence[weights.Share]) -> b
 
 def _inside(window: Window) -> int:
     """Microbatches of the window whose gradient was cleared before its step, not at the end of an epoch."""
-    return len({c.event.microbatch for c, clear in window.erased if not _left_loop(window, c.event, clear)})
+    return len({c.event.microbatch for c, clear in window.erased if not window.left_loop_between(c.event, clear, epochs=True)})
 
 
 def noise(dtype: str, size: int) -> float:
@@ -441,7 +440,7 @@ def _clocks(ledger: Ledger, window: Window) -> dict[str, int]:
     if not out["unscale"] and any(e.details.get("scaler", -1) >= 0 for e in steps):
         out["unscale"] = 1  # GradScaler.step unscales by itself where the script did not
     cleared = any(e.kind is Kind.CLEAR for e in before) or window.index == 0 or not window.stale
-    out["clear"] = int(cleared) + len({id(clear) for c, clear in window.erased if not _left_loop(window, c.event, clear)})
+    out["clear"] = int(cleared) + len({id(clear) for c, clear in window.erased if not window.left_loop_between(c.event, clear, epochs=True)})
     out["applied"] = min(out["step"], sum(1 for e in steps if e.details["applied"]))
     return out
 
@@ -449,7 +448,7 @@ def _clocks(ledger: Ledger, window: Window) -> dict[str, int]:
 def _disposition(ledger: Ledger, window: Window) -> str:
     if window.crosses:
         return "carried over the end of an epoch"
-    if any(_left_loop(window, c.event, clear) for c, clear in window.erased):
+    if any(window.left_loop_between(c.event, clear, epochs=True) for c, clear in window.erased):
         return "full, after a dropped tail"
     if window.step is not None and not window.step.details["applied"]:
         return SKIPPED

@@ -20,7 +20,7 @@ from accumlint.contract.quantity import RANKS, Quantity, quantity
 from accumlint.static import frameworks, tensors
 from accumlint.static import syntax as ir
 from accumlint.static.values import (
-    ClassValue, Closure, Context, External, Gradient, Instance, Method, Parameters, Partial, Stream, Tensor,
+    MISSING, ClassValue, Closure, Context, External, Gradient, Instance, Method, Parameters, Partial, Stream, Tensor,
     Test, Thing, Unknown, last_name,
 )  # fmt: skip
 from accumlint.static.vocabulary import Vocabulary
@@ -39,7 +39,6 @@ PERIOD = 2  # period of a test that gates no step and whose own period does not 
 _NO_DATA = re.compile(r"(?i)listdir|glob|scandir|walk\(|\.split\(|readlines|modules\(|children\(|tracker|callback|hooks?\b|layers?\b|blocks?\b|param_groups|(^|\.)(dirs|files|paths|names|keys|lines|args|argv|groups|modules|metrics|losses)$")
 _ENDLESS = re.compile(r"(?i)stream|infinite|endless|forever|cycle")
 
-MISSING: Any = object()
 NUMBERS = (int, Fraction, Quantity)
 
 

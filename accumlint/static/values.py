@@ -14,6 +14,7 @@ from accumlint.contract.quantity import Quantity
 from accumlint.static import syntax as ir
 
 NOWHERE = -1
+MISSING: Any = object()  # an attribute that is not there, told apart from one that is None
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -95,7 +95,7 @@ def _clear_inside(ledger: Ledger, judgement: Judgement) -> None:
     judgement.applied.add("ACC204")
     for window in [*ledger.windows, ledger.pending]:
         for contribution, clear in window.erased:
-            if _left_loop(window, contribution.event, clear):
+            if window.left_loop_between(contribution.event, clear, epochs=True):
                 continue  # dropped after the loop: clause C5
             kept = [c for c in window.contributions if all(c is not lost for lost, _ in window.erased)]
             if kept and not any(c.event.site == contribution.event.site for c in kept):
@@ -103,9 +103,6 @@ def _clear_inside(ledger: Ledger, judgement: Judgement) -> None:
             later = [c for c in window.contributions if c.order > contribution.order and c.event.microbatch != contribution.event.microbatch]
             if not later and window.step is None:
                 continue
-            if not later and clear.microbatch == contribution.event.microbatch:
-                # backward, clear, step: nothing reaches the step
-                pass
             lost = len({c.event.microbatch for c, _ in window.erased})
             size = len({c.event.microbatch for c in window.contributions})
             if size < 2:
@@ -117,19 +114,6 @@ def _clear_inside(ledger: Ledger, judgement: Judgement) -> None:
                 related=[(window.step.site, "the step that uses what is left")] if window.step is not None else [],
             ))  # fmt: skip
             return
-
-
-def _left_loop(window: Window, backward: Event, clear: Event) -> bool:
-    """Between the backward and the clear the microbatch loop ended (or a new epoch began)."""
-    inside = False
-    for event in window.events:
-        if event is backward:
-            inside = True
-        elif event is clear:
-            return False
-        elif inside and (event.kind is Kind.EPOCH or event.kind is Kind.LOOP and event.details["phase"] == "exit" and event.details["role"] == "micro"):
-            return True
-    return False
 
 
 def _never_cleared(ledger: Ledger, judgement: Judgement) -> None:

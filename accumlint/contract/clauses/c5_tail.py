@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from accumlint.contract import weights
 from accumlint.contract.clauses.c2_clock import guard
-from accumlint.contract.events import Event, Kind
+from accumlint.contract.events import Kind
 from accumlint.contract.verdicts import Judgement, Violation
 from accumlint.contract.windows import Ledger, Window
 from accumlint.findings import Confidence, Severity
@@ -76,7 +76,7 @@ def _before_crossing(window: Window) -> int:
 def _drop(ledger: Ledger, judgement: Judgement) -> None:
     synthetic = _synthetic(ledger)
     for window in [*ledger.windows, ledger.pending]:
-        dropped = [(c, clear) for c, clear in window.erased if _after_loop(window, c.event, clear)]
+        dropped = [(c, clear) for c, clear in window.erased if window.left_loop_between(c.event, clear)]
         if dropped and not synthetic:
             step = next((w.step for w in ledger.windows if w.step is not None and not w.after_loop), None)
             site = guard(step) if step is not None else dropped[0][1].site
@@ -88,18 +88,6 @@ def _drop(ledger: Ledger, judgement: Judgement) -> None:
                 related=[(dropped[0][1].site, "the gradients are cleared here")],
             ))  # fmt: skip
             return
-
-
-def _after_loop(window: Window, backward: Event, clear: Event) -> bool:
-    inside = False
-    for event in window.events:
-        if event is backward:
-            inside = True
-        elif event is clear:
-            return False
-        elif inside and event.kind is Kind.LOOP and event.details["phase"] == "exit" and event.details["role"] == "micro":
-            return True
-    return False
 
 
 def _divided(ledger: Ledger, judgement: Judgement) -> None:

@@ -9,6 +9,7 @@ configured steps; prepared optimizers and schedulers move only while ``sync_grad
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from accumlint.contract.events import Kind
@@ -22,24 +23,8 @@ if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
 
 TABLE = Table()
-
-
-def function(*names: str):
-    def register(handler):
-        for name in names:
-            TABLE.functions[name] = handler
-        return handler
-
-    return register
-
-
-def method(*names: str):
-    def register(handler):
-        for name in names:
-            TABLE.methods["accelerator", name] = handler
-        return handler
-
-    return register
+function = TABLE.function
+method = partial(TABLE.method, "accelerator")
 
 
 @function("Accelerator")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +10,14 @@ from accumlint.contract.events import Subject
 from accumlint.static import syntax as ir
 from accumlint.static import tensors
 from accumlint.static.values import (
-    Closure, Context, External, Gradient, Instance, Method, Parameters, Stream, Tensor, Thing, Unknown, last_name,
+    MISSING, Closure, Context, External, Gradient, Instance, Method, Parameters, Stream, Tensor, Thing, Unknown, last_name,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
 
 Handler = Callable[..., Any]
-MISSING: Any = object()  # replaced by the interpreter's own marker at import time of its module
+Decorator = Callable[[Handler], Handler]
 
 
 @dataclass
@@ -39,6 +39,26 @@ class Table:
     setters: dict[str, Handler] = field(default_factory=dict)
     calls: dict[str, Handler] = field(default_factory=dict)
     roles: dict[str, Handler] = field(default_factory=dict)
+
+    # decorators that enter a handler under several keys
+
+    def function(self, *names: str) -> Decorator:
+        return _entered(self.functions, names)
+
+    def method(self, kinds: str, *names: str) -> Decorator:
+        """``kinds``: one kind of receiver, or several with spaces between them."""
+        return _entered(self.methods, [(kind, name) for kind in kinds.split() for name in names])
+
+    def inherit(self, role: str, *names: str) -> Decorator:
+        return _entered(self.inherited, [(role, name) for name in names])
+
+
+def _entered(entries: dict[Any, Handler], keys: Iterable[Any]) -> Decorator:
+    def register(handler: Handler) -> Handler:
+        entries.update(dict.fromkeys(keys, handler))
+        return handler
+
+    return register
 
 
 # kinds whose methods are tried when only the name of the receiver is known
@@ -77,8 +97,6 @@ class Registry:
         return External(f"{value.origin}.{name}")
 
     def instance_attribute(self, run: Interpreter, value: Instance, name: str, site: int) -> Any:
-        from accumlint.static.interpreter import MISSING
-
         handler = self.table.attributes.get((value.role, name))
         if handler is not None and value.role:
             return handler(run, value, site)

@@ -7,6 +7,7 @@ across epochs; ``no_sync`` is refused under ZeRO stage 2 and 3.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from accumlint.contract.events import Kind
@@ -19,15 +20,7 @@ if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
 
 TABLE = Table()
-
-
-def method(*names: str):
-    def register(handler):
-        for name in names:
-            TABLE.methods["engine", name] = handler
-        return handler
-
-    return register
+method = partial(TABLE.method, "engine")
 
 
 def make_engine(run: Interpreter, model: Any, optimizer: Any, scheduler: Any, site: int) -> Thing:

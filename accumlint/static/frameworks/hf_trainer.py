@@ -16,7 +16,7 @@ from accumlint.contract.quantity import RANKS, Quantity
 from accumlint.static.frameworks.base import Table, subject
 from accumlint.static.frameworks.torch import backward
 from accumlint.static import syntax as ir
-from accumlint.static.values import Closure, Instance, Tensor, Thing, Unknown
+from accumlint.static.values import MISSING, Closure, Instance, Tensor, Thing, Unknown
 
 if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
@@ -82,8 +82,6 @@ def _accelerator(run: Interpreter, instance: Instance) -> Thing:
 
 def scaled_already(run: Interpreter, instance: Instance) -> bool:
     """Whether the Trainer believes that ``compute_loss`` has divided by the window."""
-    from accumlint.static.interpreter import MISSING
-
     for name in ("loss_is_scaled_for_ga", "model_accepts_loss_kwargs"):
         value = instance.attributes.get(name)
         if value is None:
@@ -113,8 +111,6 @@ def drive(run: Interpreter, instance: Instance, length: int) -> None:
 
 def _says_so(run: Interpreter, instance: Instance) -> bool:
     """The script sets the flag itself."""
-    from accumlint.static.interpreter import MISSING
-
     return any(
         isinstance(instance.attributes.get(name), bool) or run._class_attribute(instance.cls, name) is not MISSING
         for name in ("loss_is_scaled_for_ga", "model_accepts_loss_kwargs")

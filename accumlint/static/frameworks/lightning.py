@@ -8,28 +8,21 @@ batch of an epoch, schedulers with ``interval: step`` move once per step; ``on_a
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from accumlint.contract.events import Kind
 from accumlint.contract.quantity import RANKS, Quantity
 from accumlint.static.frameworks.base import Table, models_of, subject
 from accumlint.static.frameworks.torch import backward, clip
-from accumlint.static.values import Closure, Context, Instance, Parameters, Test, Thing, Unknown
+from accumlint.static.values import MISSING, Closure, Context, Instance, Parameters, Test, Thing, Unknown
 
 if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
 
 TABLE = Table()
 TABLE.bases = {"LightningModule": "lightning", "LightningDataModule": "dataset", "Callback": "record"}
-
-
-def inherited(*names: str):
-    def register(handler):
-        for name in names:
-            TABLE.inherited["lightning", name] = handler
-        return handler
-
-    return register
+inherited = partial(TABLE.inherit, "lightning")
 
 
 @inherited("manual_backward")
@@ -212,8 +205,6 @@ def drive(run: Interpreter, instance: Instance, length: int) -> None:
 def _is_manual(run: Interpreter, instance: Instance) -> bool:
     value = instance.attributes.get("automatic_optimization")
     if value is None:
-        from accumlint.static.interpreter import MISSING
-
         found = run._class_attribute(instance.cls, "automatic_optimization")
         value = found if found is not MISSING else True
     return value is False
@@ -276,13 +267,7 @@ for _origin in ("pytorch_lightning.Trainer", "lightning.Trainer", "lightning.pyt
 # Fabric
 
 
-def fabric_method(*names: str):
-    def register(handler):
-        for name in names:
-            TABLE.methods["fabric", name] = handler
-        return handler
-
-    return register
+fabric_method = partial(TABLE.method, "fabric")
 
 
 def _fabric(run: Interpreter, call: Call) -> Any:

@@ -19,24 +19,8 @@ if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
 
 TABLE = Table()
-
-
-def function(*names: str):
-    def register(handler):
-        for name in names:
-            TABLE.functions[name] = handler
-        return handler
-
-    return register
-
-
-def method(kind: str, *names: str):
-    def register(handler):
-        for name in names:
-            TABLE.methods[kind, name] = handler
-        return handler
-
-    return register
+function = TABLE.function
+method = TABLE.method
 
 
 @function("range", "trange")

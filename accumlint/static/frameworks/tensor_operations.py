@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from accumlint.contract.events import Kind
-from accumlint.contract.quantity import Quantity, quantity
+from accumlint.contract.quantity import Quantity
 from accumlint.static import syntax as ir
 from accumlint.static import tensors
 from accumlint.static.frameworks.base import Table, joined, tensors_in
@@ -18,33 +19,12 @@ if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
 
 TABLE = Table()
+function = TABLE.function
+method = partial(TABLE.method, "tensor")
 
 _MASKLIKE = re.compile(r"(?i)mask|valid|visible|keep|known|select|active|is_|has_|positive|labelled|labeled")
 
 LANGUAGE_MODELS = ("CausalLM", "ConditionalGeneration", "MaskedLM", "LMHeadModel", "TokenClassification", "Seq2SeqLM", "QuestionAnswering")
-
-
-def function(*names: str):
-    def register(handler):
-        for name in names:
-            TABLE.functions[name] = handler
-        return handler
-
-    return register
-
-
-def method(*names: str):
-    def register(handler):
-        for name in names:
-            TABLE.methods["tensor", name] = handler
-        return handler
-
-    return register
-
-
-def basis_of(run: Interpreter, tensor: Tensor) -> str:
-    """Which targets a mask or a label tensor stands for."""
-    return tensors.basis_of(tensor)
 
 
 def _with_path(value: Tensor, suffix: str) -> Tensor:
@@ -144,7 +124,7 @@ def _subscript(run: Interpreter, value: Tensor, index: Any, node: ir.Subscript) 
     out = value
     for position, part in enumerate(parts):
         if isinstance(part, Tensor) and (part.form == "mask" or part.form == "data" and len(parts) == 1 and out.form == "elements" and _MASKLIKE.search(part.key)):
-            out = dataclasses.replace(out, varies=True, basis=basis_of(run, part), shifted=out.shifted or part.shifted)
+            out = dataclasses.replace(out, varies=True, basis=tensors.basis_of(part), shifted=out.shifted or part.shifted)
             if out.form == "output":
                 out = dataclasses.replace(out, form="elements")
         elif isinstance(part, slice):
@@ -275,7 +255,7 @@ def _mean(run: Interpreter, receiver: Tensor, call: Call) -> Any:
 def _sum(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     by_row = call.get(0, "dim") is not None or call.get(0, "axis") is not None
     if receiver.form == "mask":
-        count = run.count(receiver.batch, basis_of(run, receiver)) if receiver.batch >= 0 else None
+        count = run.count(receiver.batch, tensors.basis_of(receiver)) if receiver.batch >= 0 else None
         if count is None:
             return Unknown(call.key)
         tags = ["count", "single"] + (["attention"] if "attention" in receiver.key else [])
@@ -291,7 +271,7 @@ def _sum(run: Interpreter, receiver: Tensor, call: Call) -> Any:
             return receiver
         if receiver.batch >= 0 and not receiver.graph:
             # weights per target: their sum is the count that belongs to the weighted loss
-            return run.count(receiver.batch, basis_of(run, receiver)).tagged("count", "single")
+            return run.count(receiver.batch, tensors.basis_of(receiver)).tagged("count", "single")
         return Unknown(call.key, receiver.batch, receiver.local)
     if by_row:
         return dataclasses.replace(receiver, form="elements")
@@ -308,7 +288,7 @@ def _clamp(run: Interpreter, receiver: Tensor, call: Call) -> Any:
 @method("count_nonzero", "nonzero")
 def _count_nonzero(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     if receiver.form == "mask" and receiver.batch >= 0:
-        return run.count(receiver.batch, basis_of(run, receiver)).tagged("count", "single")
+        return run.count(receiver.batch, tensors.basis_of(receiver)).tagged("count", "single")
     return Unknown(call.key, receiver.batch, receiver.local)
 
 
@@ -397,7 +377,7 @@ def _same(run: Interpreter, receiver: Tensor, call: Call) -> Any:
 def _masked_select(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     mask = call.get(0, "mask")
     if isinstance(mask, Tensor):
-        return dataclasses.replace(receiver, form="elements" if receiver.form == "output" else receiver.form, varies=True, basis=basis_of(run, mask))
+        return dataclasses.replace(receiver, form="elements" if receiver.form == "output" else receiver.form, varies=True, basis=tensors.basis_of(mask))
     return receiver
 
 
@@ -583,13 +563,7 @@ def _method_reduce(run: Interpreter, receiver: Tensor, call: Call) -> Any:
 # gradients
 
 
-def gradient_method(*names: str):
-    def register(handler):
-        for name in names:
-            TABLE.methods["gradient", name] = handler
-        return handler
-
-    return register
+gradient_method = partial(TABLE.method, "gradient")
 
 
 @gradient_method("mul_", "div_", "mul", "div", "true_divide_")

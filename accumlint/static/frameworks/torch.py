@@ -34,24 +34,8 @@ TABLE.bases = {
 
 MODELS = ("model", "data_parallel", "sharded")
 
-
-def function(*names: str):
-    def register(handler):
-        for name in names:
-            TABLE.functions[name] = handler
-        return handler
-
-    return register
-
-
-def method(kinds: str, *names: str):
-    def register(handler):
-        for kind in kinds.split():
-            for name in names:
-                TABLE.methods[kind, name] = handler
-        return handler
-
-    return register
+function = TABLE.function
+method = TABLE.method
 
 
 # backward
@@ -974,23 +958,24 @@ class Named(int):
     """A number that a name stood for when a loss module was built."""
 
 
-def _loss_function(run: Interpreter, call: Call) -> Any:
+def _reduction(call: Call) -> Any:
+    """``reduction``, also as it was said before torch 0.4.1 (``reduce``, ``size_average``)."""
     reduction = call.kwargs.get("reduction", "mean")
     if call.kwargs.get("reduce") is False:
         reduction = "none"
     if call.kwargs.get("size_average") is False and reduction == "mean":
         reduction = "sum"
+    return reduction
+
+
+def _loss_function(run: Interpreter, call: Call) -> Any:
     ignore = call.kwargs.get("ignore_index")
-    return _loss_of(run, call, call.name, reduction, ignore, ignore is not None)
+    return _loss_of(run, call, call.name, _reduction(call), ignore, ignore is not None)
 
 
 def make_loss_module(run: Interpreter, call: Call) -> Thing:
     made = run.thing("loss", call.name, call.site)
-    reduction = call.kwargs.get("reduction", "mean")
-    if call.kwargs.get("reduce") is False:
-        reduction = "none"
-    if call.kwargs.get("size_average") is False and reduction == "mean":
-        reduction = "sum"
+    reduction = _reduction(call)
     ignore = call.kwargs.get("ignore_index")
     if isinstance(ignore, int) and _is_named(call, ignore):
         ignore = Named(ignore)
