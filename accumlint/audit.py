@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from accumlint import runner
 from accumlint.report.model import Report, Summary
 from accumlint.settings import Settings, is_on, names_any
-from accumlint.static.discovery import CONFIGURATION, Collection, Patterns, Target
+from accumlint.static.discovery import CONFIGURATION, Collection, Patterns, Target, is_notebook
 
 if TYPE_CHECKING:
     from accumlint.findings import Finding
+    from accumlint.static.notebooks import Notebook
     from accumlint.suppression import Suppression
 
 
@@ -59,8 +60,9 @@ def audit(
     if found:  # most runs have nothing to select from, and need not load what selecting takes
         found = _select(found, settings, by_name)
     summary = _count(done, collection, errors)._replace(suppressed=suppressed)
-    sources = _sources(found, by_name, stdin) if found else {}
-    report = Report(tuple(found), summary, sources, _places(found, by_name, settings, asked))
+    sources, notebooks = _sources(found, by_name, stdin) if found else ({}, {})
+    places = _places(found, by_name, settings, asked)
+    report = Report(tuple(found), summary, sources, places, notebooks)
     if asked.diff:
         report = _only_changed(report, asked, by_name)
     failing_findings = report.findings
@@ -99,7 +101,11 @@ def _configurations(
     files = []
     for target in sorted(wanted):
         try:
-            files.append(SourceFile(target.name, runner.read(target, stdin)))
+            data = runner.read(target, stdin)
+            notebook = _notebook(target, data)
+            if notebook is not None:
+                data = notebook.programs[0]
+            files.append(SourceFile(target.name, data))
         except OSError:
             continue  # reported when the runner tried to read it
     try:
@@ -125,8 +131,7 @@ def _suppress(
             data = runner.read(target, stdin)
         except OSError:
             continue
-        read = suppression.in_configuration if target.kind == CONFIGURATION else suppression.in_python
-        comments: tuple[Suppression, ...] = read(data)
+        comments = _comments(target, data)
         here = [finding for finding in found if finding.span.path == name]
         shown, hidden, used = suppression.apply(here, comments)
         kept += shown
@@ -142,6 +147,18 @@ def _suppress(
 
         kept += suppression.complaints(name, comments, used, all_rules(), on)
     return sorted(kept, key=lambda finding: finding.sort_key()), hidden_count
+
+
+def _comments(target: Target, data: bytes) -> tuple[Suppression, ...]:
+    from accumlint import suppression
+
+    if target.kind == CONFIGURATION:
+        return suppression.in_configuration(data)
+    notebook = _notebook(target, data)
+    if notebook is None:
+        return suppression.in_python(data)
+    found = [comment for program in notebook.programs for comment in suppression.in_python(program)]
+    return tuple(sorted(found, key=lambda comment: (comment.line, comment.column)))
 
 
 class _PerFile:
@@ -236,16 +253,38 @@ def decode(data: bytes) -> str:
         return data.decode("utf-8-sig", "replace")
 
 
-def _sources(found: Iterable[Finding], by_name: dict[str, Target], stdin: bytes) -> dict[str, str]:
-    texts = {}
+def _notebook(target: Target, data: bytes) -> Notebook | None:
+    """The notebook in a target that is one and can be read."""
+    if not is_notebook(target.name):
+        return None
+    from accumlint.static import notebooks
+
+    try:
+        return notebooks.read(data)
+    except notebooks.NotebookError:  # said when the runner tried
+        return None
+
+
+def _sources(
+    found: Iterable[Finding], by_name: dict[str, Target], stdin: bytes
+) -> tuple[dict[str, str], dict[str, Notebook]]:
+    """The texts that findings stand in, and the maps of those that are notebooks."""
+    texts: dict[str, str] = {}
+    notebooks: dict[str, Notebook] = {}
     for name in sorted({finding.span.path for finding in found}):
         target = by_name.get(name)
         try:
-            if target is not None:
-                texts[name] = decode(runner.read(target, stdin))
+            data = runner.read(target, stdin) if target is not None else None
         except OSError:
             continue
-    return texts
+        if target is None or data is None:
+            continue
+        notebook = _notebook(target, data)
+        if notebook is None:
+            texts[name] = decode(data)
+        else:
+            texts[name], notebooks[name] = notebook.text, notebook
+    return texts, notebooks
 
 
 def repository_of(folder: str) -> str:
@@ -284,7 +323,7 @@ def _only_changed(report: Report, asked: Asked, by_name: dict[str, Target]) -> R
         changed = changed_lines(root or asked.working_folder, asked.diff)
     except ChangedLinesError as error:
         raise AuditError(str(error)) from error
-    kept = tuple(finding for finding in report.findings if touches(finding, changed, report.place))
+    kept = tuple(finding for finding in report.findings if touches(finding, changed, report.place, report.in_file))
     outside = len(report.findings) - len(kept)
     return report._replace(findings=kept, summary=report.summary._replace(outside_diff=outside))
 

@@ -92,10 +92,19 @@ def changed_lines(root: str, reference: str) -> dict[str, set[int] | None]:
     return changed
 
 
-def touches(finding: Finding, changed: Changed, place: Callable[[str], str]) -> bool:
-    """Whether the finding, or a place that it speaks of, has a changed line. ``place`` maps its paths."""
+def touches(
+    finding: Finding,
+    changed: Changed,
+    place: Callable[[str], str],
+    in_file: Callable[[Span], Span] = lambda span: span,
+) -> bool:
+    """Whether the finding, or a place that it speaks of, has a changed line.
+
+    ``place`` maps its paths to those of ``changed``, ``in_file`` its spans to lines of files.
+    """
 
     def touched(span: Span) -> bool:
+        span = in_file(span)
         path = place(span.path)
         if path not in changed:
             return False

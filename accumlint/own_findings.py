@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from accumlint.findings import Confidence, Finding, Severity, Span
+
+if TYPE_CHECKING:
+    from accumlint.static.notebooks import Broken
 
 
 def _finding(rule: str, name: str, severity: Severity, span: Span, message: str) -> Finding:
@@ -23,6 +28,15 @@ def unused_suppression(span: Span, message: str) -> Finding:
 def analysis_incomplete(path: str, reason: str, line: int = 1) -> Finding:
     """ACC003: the file, or a part of it, was not followed; ``reason`` says why."""
     return _finding("ACC003", "analysis-incomplete", Severity.ADVICE, Span(path, line, 1, line, 1), reason)
+
+
+def unread_cell(path: str, cell: Broken) -> Finding:
+    """A cell of a notebook that was left out: ACC001 where it speaks of training, else advice."""
+    if cell.speaks_of_training:
+        return syntax_error(path, f"this cell cannot be parsed: {cell.message}", cell.line, cell.column)
+    span = Span(path, cell.line, cell.column, cell.line, cell.column)
+    message = f"this cell cannot be parsed and was left out: {cell.message}"
+    return _finding("ACC003", "analysis-incomplete", Severity.ADVICE, span, message)
 
 
 def describe_syntax_error(path: str, data: bytes, error: Exception) -> Finding:

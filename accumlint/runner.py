@@ -13,19 +13,23 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accumlint.static.discovery import CONFIGURATION, STDIN, Target
-from accumlint.static.sieve import may_accumulate
+from accumlint.static.discovery import CONFIGURATION, STDIN, Target, is_notebook
+from accumlint.static.sieve import may_accumulate, notebook_may_accumulate
 
 if TYPE_CHECKING:
     from accumlint.findings import Finding
+    from accumlint.static.notebooks import Notebook
 
 NO_ACCUMULATION = "no-accumulation"
+_CELL_MARKS = (b"# %%", b"#%%")
 
 # A worker needs 0.4 s of its own for the interpreter, libcst and the vocabulary, a script about 0.04 s: below this
 # many files workers cost more than they save.
 PARALLEL_FROM_FILES = 24
 # Training scripts are tens of kilobytes; what is larger than this is generated, and takes minutes to parse.
 MAX_BYTES = 2_000_000
+# Notebooks carry pictures; what is parsed is their code alone, and that has the limit above.
+MAX_NOTEBOOK_BYTES = 100_000_000
 # The engine bounds its own work; this is for what it can't bound (native code: a sum of 20,000 terms keeps the
 # parser busy for minutes).
 SECONDS_PER_FILE = 60.0
@@ -76,6 +80,49 @@ class Engine:
 
     def analyse(self, name: str, data: bytes) -> Outcome:
         """The outcome for one file; never raises what the file caused."""
+        if is_notebook(name):
+            return self._analyse_notebook(name, data)
+        outcome = self._analyse_source(name, data)
+        if outcome.skipped == "syntax-error" and any(mark in data for mark in _CELL_MARKS):
+            # editors run scripts with cells as notebooks, magics included
+            from accumlint.static.notebooks import script_without_magics
+
+            plain = script_without_magics(data)
+            return outcome if plain is None else self._analyse_source(name, plain)
+        return outcome
+
+    def _analyse_notebook(self, name: str, data: bytes) -> Outcome:
+        """The programs of a notebook one by one, their findings at lines of its joined text."""
+        from accumlint.own_findings import syntax_error
+        from accumlint.static.notebooks import NotebookError, read
+
+        try:
+            notebook = read(data)
+        except NotebookError as error:
+            return Outcome(name, (syntax_error(name, str(error), error.line, error.column),), "syntax-error")
+        if notebook is None:
+            return Outcome(name, skipped="not-python")
+        return self.analyse_programs(name, notebook)
+
+    def analyse_programs(self, name: str, notebook: Notebook) -> Outcome:
+        """What the programs of a notebook give together; cells that were left out are said."""
+        from accumlint.own_findings import unread_cell
+
+        if len(notebook.text) > MAX_BYTES:
+            return _too_large(name, len(notebook.text))
+        outcomes = [self._analyse_source(name, program) for program in notebook.programs if program.strip()]
+        findings = [finding for outcome in outcomes for finding in outcome.findings]
+        findings += [unread_cell(name, broken) for broken in notebook.broken]
+        skipped = [outcome.skipped for outcome in outcomes]
+        return Outcome(
+            name,
+            tuple(sorted(findings, key=lambda finding: finding.sort_key())),
+            min(skipped, default=NO_ACCUMULATION),  # an empty one, where a program went all the way
+            tuple(loop for outcome in outcomes for loop in outcome.loops),
+            next((outcome.failure for outcome in outcomes if outcome.failure), ""),
+        )
+
+    def _analyse_source(self, name: str, data: bytes) -> Outcome:
         from accumlint.own_findings import describe_syntax_error
 
         try:
@@ -112,6 +159,10 @@ def _left_alone(name: str, sieve: str, reason: str) -> Outcome:
     from accumlint.own_findings import analysis_incomplete
 
     return Outcome(name, (analysis_incomplete(name, f"not analysed: {reason}"),), skipped=sieve)
+
+
+def _too_large(name: str, size: int) -> Outcome:
+    return _left_alone(name, "too-large", f"{size:,} bytes, and files above {MAX_BYTES:,} are left alone")
 
 
 def _broken(name: str, message: str) -> Outcome:
@@ -179,11 +230,16 @@ def sieve(target: Target, stdin: bytes) -> Sieved:
     marked = b"accumlint:" in data
     if target.kind == CONFIGURATION:
         return Sieved(Outcome(target.name), marked)
+    if is_notebook(target.name):
+        if not notebook_may_accumulate(data):
+            return Sieved(Outcome(target.name, skipped=NO_ACCUMULATION), marked)
+        if len(data) > MAX_NOTEBOOK_BYTES:
+            return Sieved(_too_large(target.name, len(data)), marked)
+        return Sieved(None, marked, len(data) > MAX_BYTES)
     if not may_accumulate(data):
         return Sieved(Outcome(target.name, skipped=NO_ACCUMULATION), marked)
     if len(data) > MAX_BYTES:
-        reason = f"{len(data):,} bytes, and files above {MAX_BYTES:,} are left alone"
-        return Sieved(_left_alone(target.name, "too-large", reason), marked)
+        return Sieved(_too_large(target.name, len(data)), marked)
     return Sieved(None, marked, max(map(len, data.split(b"\n"))) > LONG_LINE_BYTES)
 
 

@@ -6,7 +6,12 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 
+from typing import TYPE_CHECKING
+
 from accumlint.settings import SettingsError, find, starting_folder
+
+if TYPE_CHECKING:
+    from accumlint.report.model import Report
 
 SUMMARY = "show the simulated windows of a script and what was recognised in it"
 
@@ -51,19 +56,38 @@ def run(arguments: Namespace) -> int:
         }
         sys.stdout.write(json.dumps(document, indent=1, default=str) + "\n")
         return 0
-    show_lines(lambda width, unicode: _lines(outcome, width, unicode))
+    report = _report(target)
+    show_lines(lambda width, unicode: _lines(report, outcome, width, unicode))
     return 0
 
 
-def _lines(outcome, width: int, unicode: bool) -> list:
+def _report(target) -> Report:
+    """An empty report that knows the cells where the script is a notebook."""
+    from accumlint import runner
+    from accumlint.report.model import Report
+    from accumlint.static.discovery import is_notebook
+
+    if not is_notebook(target.name):
+        return Report()
+    from accumlint.static import notebooks
+
+    try:
+        notebook = notebooks.read(runner.read(target, b""))
+    except (OSError, notebooks.NotebookError):
+        return Report()
+    return Report(notebooks={target.name: notebook} if notebook is not None else {})
+
+
+def _lines(report: Report, outcome, width: int, unicode: bool) -> list:
     from accumlint.report.loops import draw_loop
 
     lines: list = []
     for loop in outcome.loops:
-        lines += [*draw_loop(loop, outcome.name, width, unicode), []]
+        lines += [*draw_loop(report, loop, outcome.name, width, unicode), []]
     broken = [finding for finding in outcome.findings if finding.rule == "ACC001"]
     for finding in broken:
-        lines.append([(f"{outcome.name}:{finding.span.line}: {finding.message}", "error")])
+        where = report.where(outcome.name, finding.span.line)
+        lines.append([(f"{outcome.name}{where}: {finding.message}", "error")])
     if not lines:
         why = f" ({outcome.skipped})" if outcome.skipped else ""
         lines.append([(f"{outcome.name}: no training loop found{why}", "")])

@@ -89,7 +89,7 @@ def can_be_launch(path: str, data: bytes) -> bool:
 
 
 def can_be_script(path: str, data: bytes) -> bool:
-    return suffix(path) == ".py" and _SCRIPT.search(data) is not None
+    return suffix(path) in (".py", ".ipynb") and _SCRIPT.search(data) is not None
 
 
 def may_be_configuration(path: str, head: bytes) -> bool:

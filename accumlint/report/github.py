@@ -31,12 +31,12 @@ def _order(finding: Finding) -> tuple:
 def _line(report: Report, finding: Finding) -> str:
     span = finding.span
     message = " ".join(finding.message.split())
-    return f"{report.place(span.path)}:{span.line}:{span.column}: {finding.rule} {finding.name}: {message}"
+    return f"{report.place(span.path)}{report.where(span.path, span.line, span.column)}: {finding.rule} {finding.name}: {message}"
 
 
 def command(report: Report, finding: Finding) -> str:
     """One annotation. Columns are given only where the span ends on its line, as GitHub demands."""
-    span = finding.span
+    span = report.in_file(finding.span)
     properties = {"file": report.place(span.path), "line": str(span.line)}
     if span.end_line in (0, span.line):
         properties["col"] = str(span.column)

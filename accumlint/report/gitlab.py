@@ -21,7 +21,7 @@ def render(report: Report) -> str:
             "severity": _SEVERITIES[finding.severity],
             "location": {
                 "path": report.place(finding.span.path),
-                "lines": {"begin": finding.span.line},
+                "lines": {"begin": report.in_file(finding.span).line},
             },
         }
         for finding, fingerprint in zip(report.findings, content_fingerprints(report))

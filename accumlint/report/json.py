@@ -10,25 +10,31 @@ from accumlint.report.model import Report, count_by_rule, count_by_severity
 SCHEMA = "accumlint/findings/v1"
 
 
-def _place(span: Span) -> dict:
-    end_line = span.end_line or span.line
+def _place(report: Report, span: Span) -> dict:
+    """A place: in a notebook, the cell and lines in it."""
+    place: dict = {"path": span.path}
+    line, end_line = span.line, span.end_line or span.line
+    cell = report.cell(span.path, line)
+    if cell is not None:
+        place["cell"], first = cell
+        line, end_line = first, first + end_line - line
     return {
-        "path": span.path,
-        "line": span.line,
+        **place,
+        "line": line,
         "column": span.column,
         "end_line": end_line,
         "end_column": span.end_column or span.column,
     }
 
 
-def _fix(fix: Fix | None) -> dict | None:
+def _fix(report: Report, fix: Fix | None) -> dict | None:
     if fix is None:
         return None
-    edits = [{**_place(edit.span), "replacement": edit.replacement} for edit in fix.edits]
+    edits = [{**_place(report, edit.span), "replacement": edit.replacement} for edit in fix.edits]
     return {"title": fix.title, "safe": fix.safe, "why_unsafe": fix.why_unsafe, "edits": edits}
 
 
-def finding_object(finding: Finding) -> dict:
+def finding_object(report: Report, finding: Finding) -> dict:
     """One finding as plain JSON; columns are 1-based and count code points, ends are exclusive."""
     return {
         "rule": finding.rule,
@@ -36,11 +42,11 @@ def finding_object(finding: Finding) -> dict:
         "clause": finding.clause,
         "severity": finding.severity.label,
         "confidence": finding.confidence.label,
-        **_place(finding.span),
+        **_place(report, finding.span),
         "message": finding.message,
         "evidence": dict(finding.evidence),
-        "related": [{**_place(each.span), "message": each.message} for each in finding.related],
-        "fix": _fix(finding.fix),
+        "related": [{**_place(report, each.span), "message": each.message} for each in finding.related],
+        "fix": _fix(report, finding.fix),
     }
 
 
@@ -72,7 +78,7 @@ def render(report: Report) -> str:
     """
     document = {
         "schema": SCHEMA,
-        "findings": [finding_object(finding) for finding in report.findings],
+        "findings": [finding_object(report, finding) for finding in report.findings],
         "summary": summary_object(report),
     }
     return json.dumps(document, indent=1, allow_nan=False, default=str) + "\n"

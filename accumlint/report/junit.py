@@ -27,9 +27,12 @@ def _attributes(**values: str) -> str:
 def _case(report: Report, finding: Finding) -> str:
     span = finding.span
     place = report.place(span.path)
-    name = f"{finding.rule} {finding.name} at line {span.line}"
-    head = "  <testcase" + _attributes(name=name, classname=place, file=place, line=str(span.line)) + ">"
-    text = escape(_clean(f"{place}:{span.line}:{span.column}: {finding.message}"))
+    cell = report.cell(span.path, span.line)
+    where = f"line {span.line}" if cell is None else f"cell {cell[0]}, line {cell[1]}"
+    name = f"{finding.rule} {finding.name} at {where}"
+    line = str(report.in_file(span).line)
+    head = "  <testcase" + _attributes(name=name, classname=place, file=place, line=line) + ">"
+    text = escape(_clean(f"{place}{report.where(span.path, span.line, span.column)}: {finding.message}"))
     if finding.severity is Severity.ADVICE:
         body = f"   <system-out>{text}</system-out>"
     else:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from accumlint.report.model import Report
 from accumlint.report.text import Line, wrap
 from accumlint.report.timeline import draw
 
@@ -26,11 +27,11 @@ def _words(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def draw_loop(loop: Any, path: str, width: int = 100, unicode: bool = True) -> list[Line]:
+def draw_loop(report: Report, loop: Any, path: str, width: int = 100, unicode: bool = True) -> list[Line]:
     """The loop's heading, what is known about it, and the picture of each simulated path."""
     known = fields(loop)
     function = known.get("function") or "module level"
-    lines: list[Line] = [[(f"{path}:{known.get('line', 1)}", "bold"), (f": {function}", "")]]
+    lines: list[Line] = [[(f"{path}{report.where(path, known.get('line', 1))}", "bold"), (f": {function}", "")]]
     for name, value in known.items():
         words = _words(value)
         if name in _SHOWN_ELSEWHERE or not words:

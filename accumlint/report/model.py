@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from accumlint.findings import Finding
+    from accumlint.findings import Finding, Span
+    from accumlint.static.notebooks import Notebook
 
 
 class Summary(NamedTuple):
@@ -35,16 +36,35 @@ class Report(NamedTuple):
     """One run, ready to be shown.
 
     ``sources`` has the text of every file that a finding stands in; ``places`` leads from a finding's path
-    to the path relative to the repository, which is what code hosts want.
+    to the path relative to the repository, which is what code hosts want. In a notebook (``notebooks``: path ->
+    its map) the text is that of its code cells joined, and spans are places in it: :meth:`where` and
+    :meth:`in_file` translate them for people and for programs that know only files.
     """
 
     findings: tuple[Finding, ...] = ()
     summary: Summary = Summary()
     sources: Mapping[str, str] = {}
     places: Mapping[str, str] = {}
+    notebooks: Mapping[str, Notebook] = {}
 
     def place(self, path: str) -> str:
         return self.places.get(path, path)
+
+    def cell(self, path: str, line: int) -> tuple[int, int] | None:
+        """The cell and the line in it, both from 1, None where the file is no notebook."""
+        notebook = self.notebooks.get(path)
+        return None if notebook is None else notebook.cell(line)
+
+    def where(self, path: str, line: int, column: int = 0) -> str:
+        """``:line:column`` as people read it behind a path, with the cell of a notebook in front."""
+        cell = self.cell(path, line)
+        text = f":{line}" if cell is None else f":cell {cell[0]}:{cell[1]}"
+        return f"{text}:{column}" if column else text
+
+    def in_file(self, span: Span) -> Span:
+        """The place in the file itself: another one than ``span`` only in a notebook."""
+        notebook = self.notebooks.get(span.path)
+        return span if notebook is None else notebook.in_file(span)
 
     def line(self, path: str, number: int) -> str | None:
         """One line of a source without its end, None where there is no such line."""

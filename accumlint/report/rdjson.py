@@ -12,14 +12,16 @@ _SEVERITIES = {Severity.ERROR: "ERROR", Severity.WARNING: "WARNING", Severity.AD
 
 
 def byte_column(report: Report, path: str, line: int, column: int) -> int:
-    """A code point column as the format counts it: in UTF-8 bytes, from 1."""
-    text = report.line(path, line)
+    """A code point column of a file as the format counts it: in UTF-8 bytes, from 1."""
+    notebook = report.notebooks.get(path)
+    text = report.line(path, line) if notebook is None else notebook.raw_line(line)
     if text is None:
         return column
     return len(text[: column - 1].encode("utf-8", "surrogatepass")) + 1
 
 
 def _range(report: Report, span: Span) -> dict:
+    span = report.in_file(span)
     start = {"line": span.line, "column": byte_column(report, span.path, span.line, span.column)}
     if not span.end_column:
         return {"start": start}
@@ -37,7 +39,7 @@ def diagnostic(report: Report, finding: Finding) -> dict:
         "severity": _SEVERITIES[finding.severity],
         "code": {"value": finding.rule},
     }
-    if finding.fix is not None and finding.fix.safe:
+    if finding.fix is not None and finding.fix.safe and span.path not in report.notebooks:
         edits = [edit for edit in finding.fix.edits if edit.span.path == span.path]
         if len(edits) == len(finding.fix.edits):  # a suggestion can't reach into another file
             found["suggestions"] = [

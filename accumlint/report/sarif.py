@@ -49,7 +49,8 @@ def _edit_region(span: Span) -> dict:
 
 
 def _location(report: Report, span: Span, **more: Any) -> dict:
-    physical = {"artifactLocation": _artifact(report.place(span.path)), "region": _region(span)}
+    region = _region(report.in_file(span))
+    physical = {"artifactLocation": _artifact(report.place(span.path)), "region": region}
     return {"physicalLocation": physical, **more}
 
 
@@ -59,7 +60,7 @@ def _with_snippet(report: Report, span: Span) -> dict:
     line = report.line(span.path, span.line)
     if line is not None:
         region = location["physicalLocation"]["region"]
-        text = line[region["startColumn"] - 1 : region.get("endColumn", len(line) + 1) - 1]
+        text = line[span.column - 1 : span.end_column - 1 if "endColumn" in region else len(line)]
         if text.strip():
             region["snippet"] = {"text": text}
     return location
@@ -69,8 +70,11 @@ def _link_text(text: str) -> str:
     return text.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
 
 
-def _message(finding: Finding) -> str:
+def _message(report: Report, finding: Finding) -> str:
     text = finding.message
+    cell = report.cell(finding.span.path, finding.span.line)
+    if cell is not None:
+        text = f"Cell {cell[0]}, line {cell[1]}: {text}"
     if finding.related:
         links = [f"[{_link_text(each.message)}]({n})" for n, each in enumerate(finding.related, 1)]
         text = f"{text.rstrip()}{'' if text.rstrip().endswith(('.', '!', '?')) else '.'} See {', '.join(links)}."
@@ -109,7 +113,7 @@ def _flow(report: Report, finding: Finding) -> list[dict]:
 
 
 def _fixes(report: Report, fix: Fix | None) -> list[dict]:
-    if fix is None or not fix.safe:
+    if fix is None or not fix.safe or any(edit.span.path in report.notebooks for edit in fix.edits):
         return []
     changes: dict[str, list[dict]] = {}
     for edit in fix.edits:
@@ -157,7 +161,7 @@ def _result(report: Report, finding: Finding, index: int, fingerprints: dict[str
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": _LEVELS[finding.severity],
-        "message": {"text": _message(finding)},
+        "message": {"text": _message(report, finding)},
         "locations": [_with_snippet(report, finding.span)],
         "partialFingerprints": fingerprints,
         "properties": {"confidence": finding.confidence.label, "clause": finding.clause},
@@ -180,7 +184,8 @@ def render(report: Report) -> str:
     """The whole log: one run, its rules in the order of their codes."""
     rules = {finding.rule: finding for finding in sorted(report.findings, key=lambda f: (f.rule, f.span))}
     indices = {code: index for index, code in enumerate(rules)}
-    hashes = {path: line_hashes(text) for path, text in report.sources.items()}
+    # a notebook's lines are not those of its file: there the uploading action computes the hash for itself
+    hashes = {path: line_hashes(text) for path, text in report.sources.items() if path not in report.notebooks}
     own = content_fingerprints(report)
     results = []
     for finding, fingerprint in zip(report.findings, own):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from accumlint.report.model import Report, Summary, count_by_rule, count_by_severity
 
 if TYPE_CHECKING:
-    from accumlint.findings import Finding
+    from accumlint.findings import Finding, Span
 
 Piece = tuple[str, str]  # (text, style)
 Line = list[Piece]
@@ -82,7 +82,8 @@ def excerpt(report: Report, finding: Finding, width: int) -> list[Line]:
     dedent = len(shown) - len(shown.lstrip())
     keep = min(dedent, len(before))
     shown, before = shown[keep:], before[keep:]
-    number = str(span.line)
+    cell = report.cell(span.path, span.line)
+    number = str(span.line if cell is None else cell[1])
     room = max(width - len(number) - 5, 20)
     if cells(shown) > room:  # keep the beginning of what is meant in sight
         cut = max(0, len(before) - room // 2)
@@ -95,10 +96,11 @@ def excerpt(report: Report, finding: Finding, width: int) -> list[Line]:
     ]
 
 
-def header(finding: Finding, place: str) -> Line:
-    """``path:line:column: severity CODE name (confidence)``."""
+def header(report: Report, finding: Finding) -> Line:
+    """``path:line:column: severity CODE name (confidence)``; in a notebook ``path:cell 3:line:column``."""
+    span = finding.span
     line: Line = [
-        (f"{harmless(place)}:{finding.span.line}:{finding.span.column}", "bold"),
+        (f"{harmless(span.path)}{report.where(span.path, span.line, span.column)}", "bold"),
         (": ", ""),
         (finding.severity.label, finding.severity.label),
         (f" {finding.rule} ", "bold"),
@@ -139,16 +141,26 @@ def _evidence(finding: Finding, width: int, unicode: bool, drawn_before: bool) -
     return lines
 
 
+def _other_place(report: Report, span: Span, seen_from: Span) -> str:
+    """How a finding speaks of a second place: as short as it may be, seen from its own."""
+    if span.path != seen_from.path:
+        return f"{span.path}{report.where(span.path, span.line)}"
+    cell = report.cell(span.path, span.line)
+    if cell is None:
+        return f"line {span.line}"
+    return f"cell {cell[0]}, line {cell[1]}"
+
+
 def block(
     report: Report, finding: Finding, width: int, unicode: bool, drawn_before: bool = False
 ) -> list[Line]:
     """Everything about one finding; ``drawn_before`` when the block above shows the same windows."""
-    lines = [header(finding, finding.span.path)]
+    lines = [header(report, finding)]
     lines += [[(text, "")] for text in wrap(finding.message, width, "  ")]
     lines += excerpt(report, finding, width)
     for related in finding.related:
         span = related.span
-        place = f"line {span.line}" if span.path == finding.span.path else f"{span.path}:{span.line}"
+        place = _other_place(report, span, finding.span)
         lines += [[(text, "dim")] for text in wrap(f"{place}: {related.message}", width, "  ")]
     lines += _evidence(finding, width, unicode, drawn_before)
     if finding.fix is not None:

@@ -39,6 +39,8 @@ _SKIPPED_FOLDERS = frozenset(
 # ... and by a file or folder that marks them as an environment
 _ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
 
+_PYTHON_SUFFIXES = frozenset((".py", ".pyw", ".ipynb"))
+
 # What the configuration audit could possibly read; it decides by name and head whether it does.
 _CONFIGURATION_SUFFIXES = frozenset(
     (
@@ -85,7 +87,12 @@ def is_test_code(parts: Sequence[str]) -> bool:
     *folders, name = parts
     if any(folder in ("test", "tests") for folder in folders):
         return True
-    return name == "conftest.py" or name.startswith("test_") or name.endswith("_test.py")
+    return name == "conftest.py" or name.startswith("test_") or name.endswith(("_test.py", "_test.ipynb"))
+
+
+def is_notebook(name: str) -> bool:
+    """Whether a file is read as a notebook: its name decides."""
+    return name[-6:].lower() == ".ipynb"
 
 
 def printable(path: str) -> str:
@@ -227,14 +234,16 @@ class _Collector:
         if self.settings.force_exclude:
             if self.excluded(absolute) or any(part in _SKIPPED_FOLDERS for part in parts[:-1]):
                 return self.skip("excluded")
-            if not self.settings.include_tests and is_test_code(parts) and absolute.endswith(".py"):
+            if (
+                not self.settings.include_tests
+                and is_test_code(parts)
+                and absolute.endswith(tuple(_PYTHON_SUFFIXES))
+            ):
                 return self.skip("test-code")
         name = display_name(path, self.working_folder)
         suffix = os.path.splitext(absolute)[1].lower()
-        if suffix in (".py", ".pyw"):
+        if suffix in _PYTHON_SUFFIXES:
             self.add(absolute, name, PYTHON)
-        elif suffix == ".ipynb":
-            self.skip("notebook")
         elif _could_be_configuration(parts[-1]) and self.is_configuration(absolute, _head(absolute)):
             self.add(absolute, name, CONFIGURATION)
         elif _looks_like_python(absolute):
@@ -288,8 +297,8 @@ class _Collector:
         self, entry: os.DirEntry, real: str, chain: list[Patterns], parts, tests_wanted: bool
     ) -> None:
         suffix = os.path.splitext(entry.name)[1].lower()
-        python = suffix in (".py", ".pyw")
-        if not python and suffix != ".ipynb" and not _could_be_configuration(entry.name):
+        python = suffix in _PYTHON_SUFFIXES
+        if not python and not _could_be_configuration(entry.name):
             return
         if _ignored(chain, entry.path, folder=False):
             return self.skip("git-ignored") if python else None
@@ -303,8 +312,6 @@ class _Collector:
         name = display_name(path, self.working_folder)
         if python:
             self.add(path, name, PYTHON, real)
-        elif suffix == ".ipynb":
-            self.skip("notebook")
         elif self.is_configuration(path, _head(path)):
             self.add(path, name, CONFIGURATION, real)
 

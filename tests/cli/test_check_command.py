@@ -86,15 +86,15 @@ def test_something_broken_is_said_and_what_was_found_still_counts(tree, capsys):
 
 
 def test_nothing_checked_is_told_apart_from_nothing_found(tree, capsys):
-    folder = tree({"readme.md": "", "tests/a.py": BAD, "nb.ipynb": "{}"})
-    assert check(capsys)[0] == 3
+    folder = tree({"readme.md": "", "tests/a.py": BAD, "old/b.py": BAD})
+    assert check(capsys, "--exclude", "old/")[0] == 3
     assert check(capsys, folder / "readme.md")[0] == 0  # a hook's file list, filtered away
     assert check(capsys, "--force-exclude", "tests/a.py")[0] == 0
     assert check(capsys, "tests/a.py")[0] == 1
     assert check(capsys, "tests")[0] == 1
-    code, document, _ = check(capsys)
-    assert document["summary"]["files_skipped"] == {"notebook": 1, "test-code": 1}
-    main(["check"])
+    code, document, _ = check(capsys, "--exclude", "old/b.py")
+    assert document["summary"]["files_skipped"] == {"excluded": 1, "test-code": 1}
+    main(["check", "--exclude", "old/b.py"])
     assert capsys.readouterr().out.startswith("Nothing was checked.\n2 files left out: ")
 
 

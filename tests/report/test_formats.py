@@ -20,6 +20,7 @@ from accumlint.report.github import CAP, escape_data, escape_property
 from accumlint.report.model import Report, Summary
 from accumlint.report.present import render
 from accumlint.settings import FORMATS
+from accumlint.static.notebooks import read as read_notebook
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
@@ -54,6 +55,19 @@ FIX = Fix(
     "move it into the boundary",
     True,
     (Edit(Span("train.py", 7, 1, 8, 1), ""), Edit(Span("train.py", 10, 1, 10, 1), "            scheduler.step()\n")),
+)
+
+NOTEBOOK = read_notebook(
+    json.dumps(
+        {
+            "cells": [
+                {"cell_type": "markdown", "source": "# Training"},
+                {"cell_type": "code", "source": ["import torch\n"]},
+                {"cell_type": "code", "source": ["if last:\n", "\té = 1; scheduler.step()"]},
+            ]
+        },
+        indent=1,
+    ).encode()
 )
 
 CASES = {
@@ -95,6 +109,20 @@ CASES = {
         Summary(1, 1),
         {"größe.py": 'import torch\né = "漢"; \tscheduler.step()  # 漢字\n'},
         {"größe.py": "src/größe.py"},
+    ),
+    "notebook": Report(
+        (
+            finding(
+                path="my nb.ipynb",
+                line=NOTEBOOK.text.split("\n").index("\té = 1; scheduler.step()") + 1,
+                related=(Related(Span("my nb.ipynb", 1, 1, 1, 9), "the [gate] of the window"),),
+                fix=Fix("take it out", True, (Edit(Span("my nb.ipynb", 3, 1, 3, 2), ""),)),
+            ),
+        ),
+        Summary(1, 1),
+        {"my nb.ipynb": NOTEBOOK.text},
+        {"my nb.ipynb": "src/my nb.ipynb"},
+        {"my nb.ipynb": NOTEBOOK},
     ),
     "awkward-path": Report(
         (finding(path="my scripts/100%,a:b[1].py", line=1, column=1, end=17),),

@@ -105,9 +105,9 @@ def test_configurations_are_found_beside_scripts(tree):
 
 
 def test_named_files_that_are_no_python_are_left_out_with_a_reason(tree):
-    folder = tree({"a.md": "", "b.ipynb": "{}", "run": "#!/usr/bin/env python3\n", "other": "text"})
-    assert found(folder, "a.md", "b.ipynb", "run", "other") == ["run"]
-    assert skipped(folder, "a.md", "b.ipynb", "run", "other") == {"not-python": 2, "notebook": 1}
+    folder = tree({"a.md": "", "b.pickle": "{}", "run": "#!/usr/bin/env python3\n", "other": "text"})
+    assert found(folder, "a.md", "b.pickle", "run", "other") == ["run"]
+    assert skipped(folder, "a.md", "b.pickle", "run", "other") == {"not-python": 3}
 
 
 def test_links_cannot_lead_in_circles(tree):
