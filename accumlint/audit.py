@@ -28,6 +28,7 @@ class Asked(NamedTuple):
     write_baseline: str = ""
     ratchet: bool = False
     diff: str = ""
+    fixes: bool = False  # try out a fix for each finding: every one of them costs some simulations
     working_folder: str = "."
 
 
@@ -68,7 +69,12 @@ def audit(
     failing_findings = report.findings
     if asked.baseline or asked.write_baseline:
         report, failing_findings = _known(report, asked, [target.name for target in targets], settings)
-    return report, _failing(failing_findings, settings)
+    failing = _failing(failing_findings, settings)
+    if asked.fixes and report.findings:
+        from accumlint.fixing import offer
+
+        report = report._replace(findings=tuple(offer(report.findings, by_name, settings, stdin)))
+    return report, failing
 
 
 def _surest(findings: Iterable[Finding]) -> list[Finding]:

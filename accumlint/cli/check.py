@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, Namespace
+from contextlib import nullcontext, redirect_stdout
+from typing import TYPE_CHECKING
 
 from accumlint.settings import (
     CONFIDENCES,
@@ -20,6 +22,12 @@ from accumlint.settings import (
     selector,
     starting_folder,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from accumlint.report.model import Report
+    from accumlint.static.discovery import Target
 
 SUMMARY = "check scripts and configurations against the accumulation contract"
 
@@ -51,6 +59,16 @@ def add_arguments(parser: ArgumentParser) -> None:
                      help="format on standard output (default: text; github inside GitHub Actions)")
     out.add_argument("--output", action="append", metavar="FORMAT:FILE", help="also write this; repeatable")
     out.add_argument("--statistics", action="store_true", help="print counts per rule instead of findings")
+    fixes = parser.add_argument_group("fixes")
+    # each spelling is an option of its own: one with an optional value would swallow the path behind it
+    fixes.add_argument("--fix", "--fix=safe", dest="fix", action="store_const", const="safe",
+                       help="apply safe fixes and report what remains")
+    fixes.add_argument("--fix=unsafe", dest="fix", action="store_const", const="unsafe",
+                       help="apply unsafe fixes too: read the change before you keep it")
+    fixes.add_argument("--patch", "--patch=safe", dest="patch", action="store_const", const="safe",
+                       help="print what --fix would change as a unified diff, and change nothing")
+    fixes.add_argument("--patch=unsafe", dest="patch", action="store_const", const="unsafe",
+                       help="the same for --fix=unsafe")
     known = parser.add_argument_group("known findings")
     known.add_argument("--baseline", metavar="FILE", help="hide the findings that this file records")
     known.add_argument("--write-baseline", metavar="FILE", help="record the findings of this run as known")
@@ -123,6 +141,12 @@ def resolve(arguments: Namespace, working_folder: str) -> Settings:
         raise SettingsError("--ratchet needs a --baseline to compare with")
     if arguments.write_baseline and arguments.diff:
         raise SettingsError("--write-baseline records whole files, so it can't go with --diff")
+    if arguments.fix and arguments.patch:
+        raise SettingsError("--fix changes files and --patch shows the change: choose one")
+    if (arguments.fix or arguments.patch) and arguments.write_baseline:
+        raise SettingsError("--write-baseline records what was found, so it can't go with --fix or --patch")
+    if arguments.fix and "-" in arguments.paths and len(arguments.paths) > 1:
+        raise SettingsError("--fix prints a fixed standard input, so - can't go with other paths")
     wanted = all_selectors(settings)
     if set(wanted) != {"ALL"}:
         from accumlint.rule_index import all_rules
@@ -172,22 +196,80 @@ def run(arguments: Namespace) -> int:
         targets.sort()
 
     from accumlint.audit import Asked, AuditError, audit
-    from accumlint.report.present import PresentError, present
+    from accumlint.report.present import PresentError, present, shows_fixes
 
     asked = Asked(
         baseline=settings.baseline,
         write_baseline=arguments.write_baseline or "",
         ratchet=arguments.ratchet,
         diff=arguments.diff or "",
+        fixes=shows_fixes(settings, arguments.statistics) and not (arguments.fix or arguments.patch),
         working_folder=working_folder,
     )
+    unwritten = 0
     try:
         report, failing = audit(targets, collection, settings, asked, stdin)
-        present(report, settings, statistics=arguments.statistics)
+        if arguments.patch:
+            _show_patch(report, targets, settings, stdin, arguments.patch == "unsafe")
+        elif arguments.fix:
+            unwritten, stdin = _fix(report, targets, settings, stdin, arguments.fix == "unsafe")
+            asked = asked._replace(fixes=shows_fixes(settings, arguments.statistics))
+            report, failing = audit(targets, collection, settings, asked, stdin)
+            with redirect_stdout(sys.stderr) if "-" in arguments.paths else nullcontext():
+                present(report, settings, statistics=arguments.statistics)
+        else:
+            present(report, settings, statistics=arguments.statistics)
     except (AuditError, PresentError) as error:
         return _complain(str(error))
     filtered_away = bool(collection.skipped) and collection.only_files_named
-    return exit_code(failing, len(report.summary.errors), len(targets), filtered_away)
+    return exit_code(failing, len(report.summary.errors) + unwritten, len(targets), filtered_away)
+
+
+def _show_patch(report: Report, targets: Sequence[Target], settings: Settings, stdin: bytes, unsafe: bool) -> None:
+    """The change on standard output and nothing else there, so that it can be piped on."""
+    if not report.findings:
+        return
+    from accumlint import fixing
+
+    files = fixing.fix(report.findings, {target.name: target for target in targets}, settings, stdin, unsafe)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(fixing.patch(files))
+    sys.stdout.buffer.flush()
+    sys.stderr.write(fixing.told(files).replace("Fixed", "Would fix", 1))
+
+
+def _fix(
+    report: Report, targets: Sequence[Target], settings: Settings, stdin: bytes, unsafe: bool
+) -> tuple[int, bytes]:
+    """Write the fixed files; returns how many could not be written, and standard input as it is now.
+
+    A fixed standard input is printed, unchanged where nothing in it could be fixed.
+    """
+    from accumlint.static.discovery import STDIN
+
+    files = []
+    if report.findings:
+        from accumlint import fixing
+
+        files = fixing.fix(report.findings, {target.name: target for target in targets}, settings, stdin, unsafe)
+    written = []
+    for file in files:
+        if fixing.is_stdin(file):
+            stdin = file.after
+            written.append(file)
+            continue
+        try:
+            fixing.write(file)
+            written.append(file)
+        except fixing.WriteError as error:
+            sys.stderr.write(f"accumlint: {error}\n")
+    if any(target.kind == STDIN for target in targets):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(stdin)
+        sys.stdout.buffer.flush()
+    if written:
+        sys.stderr.write(fixing.told(written))
+    return len(files) - len(written), stdin
 
 
 def _complain(message: str) -> int:

@@ -23,6 +23,18 @@ def default_format(environment) -> str:
     return "github" if environment.get("GITHUB_ACTIONS") == "true" else "text"
 
 
+# formats that tell which findings can be fixed
+_WITH_FIXES = frozenset({"text", "json", "sarif", "rdjson", "rdjsonl"})
+
+
+def shows_fixes(settings: Settings, statistics: bool = False) -> bool:
+    """Whether any output of the run tells fixes: finding them costs time that other outputs need not pay."""
+    formats = {format_name for format_name, _ in settings.output}
+    if not statistics:
+        formats.add(settings.format or default_format(os.environ))
+    return not formats.isdisjoint(_WITH_FIXES)
+
+
 def render(format_name: str, report: Report) -> str:
     """One report in one format; only that format's module is imported.
 

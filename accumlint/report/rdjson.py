@@ -7,6 +7,7 @@ from typing import Any
 
 from accumlint.findings import Finding, Severity, Span
 from accumlint.report.model import Report
+from accumlint.static.fixes.editing import Change, Lines, apply, as_changes, as_edits
 
 _SEVERITIES = {Severity.ERROR: "ERROR", Severity.WARNING: "WARNING", Severity.ADVICE: "INFO"}
 
@@ -30,6 +31,29 @@ def _range(report: Report, span: Span) -> dict:
     return {"start": start, "end": end}
 
 
+def _suggestion(report: Report, finding: Finding) -> dict:
+    """A safe fix as one replacement: several would be offered one by one, and half a fix is none.
+
+    It covers everything from the first edit to the last. Empty where there is none, or where it would reach into
+    another file.
+    """
+    fix = finding.fix
+    path = finding.span.path
+    if fix is None or not fix.safe or not fix.edits or path in report.notebooks:
+        return {}
+    if any(edit.span.path != path for edit in fix.edits):
+        return {}
+    text = report.sources.get(path)
+    if text is None:
+        return {}
+    lines = Lines(text)
+    changes = sorted(as_changes(fix.edits, lines))
+    start, end = changes[0].start, max(change.end for change in changes)
+    inner = apply(text[start:end], (Change(c.start - start, c.end - start, c.new) for c in changes))
+    (edit,) = as_edits([Change(start, end, inner)], lines, path)
+    return {"range": _range(report, edit.span), "text": edit.replacement}
+
+
 def diagnostic(report: Report, finding: Finding) -> dict:
     """One Diagnostic."""
     span = finding.span
@@ -39,12 +63,9 @@ def diagnostic(report: Report, finding: Finding) -> dict:
         "severity": _SEVERITIES[finding.severity],
         "code": {"value": finding.rule},
     }
-    if finding.fix is not None and finding.fix.safe and span.path not in report.notebooks:
-        edits = [edit for edit in finding.fix.edits if edit.span.path == span.path]
-        if len(edits) == len(finding.fix.edits):  # a suggestion can't reach into another file
-            found["suggestions"] = [
-                {"range": _range(report, edit.span), "text": edit.replacement} for edit in edits
-            ]
+    suggestion = _suggestion(report, finding)
+    if suggestion:
+        found["suggestions"] = [suggestion]
     if finding.related:
         found["related_locations"] = [
             {

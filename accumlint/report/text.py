@@ -164,9 +164,9 @@ def block(
         lines += [[(text, "dim")] for text in wrap(f"{place}: {related.message}", width, "  ")]
     lines += _evidence(finding, width, unicode, drawn_before)
     if finding.fix is not None:
-        kind = "safe fix" if finding.fix.safe else "unsafe fix"
-        why = f" ({finding.fix.why_unsafe})" if finding.fix.why_unsafe else ""
-        lines += [[(text, "")] for text in wrap(f"{kind}: {finding.fix.title}{why}", width, "  ")]
+        option = "--fix" if finding.fix.safe else "--fix=unsafe"
+        why = f" (unsafe: {finding.fix.why_unsafe})" if finding.fix.why_unsafe else ""
+        lines += [[(text, "")] for text in wrap(f"fixable with {option}: {finding.fix.title}{why}", width, "  ")]
     return lines
 
 
@@ -184,6 +184,11 @@ def closing(report: Report) -> list[Line]:
         files = len({finding.span.path for finding in report.findings})
         grave = next(label for label, number in counts.items() if number)
         lines.append([(f"Found {', '.join(parts)} in {_count(files, 'file')}.", grave)])
+        safe = sum(finding.fix is not None and finding.fix.safe for finding in report.findings)
+        unsafe = sum(finding.fix is not None and not finding.fix.safe for finding in report.findings)
+        fixable = [f"{safe} fixable with --fix"] * bool(safe) + [f"{unsafe} with --fix=unsafe"] * bool(unsafe)
+        if fixable:
+            lines.append([(", ".join(fixable) + " (--patch shows the change).", "")])
     elif summary.errors:
         lines.append([("Nothing found in what could be checked.", "warning")])
     elif summary.files_checked:

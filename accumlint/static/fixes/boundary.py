@@ -1,0 +1,378 @@
+"""Moves what runs on every microbatch to where the window ends: beside the optimizer step, behind its gate."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import libcst as cst
+
+from accumlint.contract.events import Event, Kind, Trace
+from accumlint.findings import Finding
+from accumlint.static.fixes import moving, names
+from accumlint.static.fixes.editing import Change
+from accumlint.static.fixes.moving import Lifted
+from accumlint.static.fixes.proposal import Proposal
+from accumlint.static.fixes.script import Script
+
+
+class _Order(NamedTuple):
+    """Where a call belongs among those of the update: behind or before the step, and which neighbours it passes."""
+
+    after: bool
+    passes: frozenset[Kind]  # behind the step: also behind these; before it: also before these
+
+
+_ORDER = {
+    Kind.UNSCALE: _Order(False, frozenset({Kind.CLIP})),
+    Kind.CLIP: _Order(False, frozenset()),
+    Kind.SCALER_UPDATE: _Order(True, frozenset()),
+    Kind.SCHEDULE: _Order(True, frozenset({Kind.SCALER_UPDATE})),
+    Kind.CLEAR: _Order(True, frozenset({Kind.SCALER_UPDATE, Kind.SCHEDULE})),
+}
+
+_REORDERED = {
+    Kind.SCHEDULE: "the scheduler moved before the optimizer stepped and now moves after it: the learning rates shift by "
+    "one update, also without accumulation",
+    Kind.SCALER_UPDATE: "the scale was updated before the step and is now updated after it, also without accumulation",
+    Kind.CLIP: "the clip now stands elsewhere among the calls of the update, also without accumulation",
+    Kind.UNSCALE: "the condition around unscale_() goes, or it now stands elsewhere among the calls of the update",
+    Kind.CLEAR: "gradients are now cleared at another point of the update, also without accumulation",
+}
+
+
+def move_schedule(script: Script, finding: Finding) -> Iterator[Proposal]:
+    """ACC202: the scheduler moves once per window, after the optimizer."""
+    return _move(script, finding, Kind.SCHEDULE)
+
+
+def move_clear(script: Script, finding: Finding) -> Iterator[Proposal]:
+    """ACC204: gradients are cleared once per window, after the step that used them."""
+    return _move(script, finding, Kind.CLEAR)
+
+
+def move_scaler_update(script: Script, finding: Finding) -> Iterator[Proposal]:
+    """ACC212: the loss scale changes once per window, after the step."""
+    return _move(script, finding, Kind.SCALER_UPDATE)
+
+
+def move_clip(script: Script, finding: Finding) -> Iterator[Proposal]:
+    """ACC401: the gradient of the whole window is clipped, once, before the step."""
+    return _move(script, finding, Kind.CLIP)
+
+
+def move_unscale(script: Script, finding: Finding) -> Iterator[Proposal]:
+    """ACC404: gradients are unscaled once, after the last backward and before the clip."""
+    return _move(script, finding, Kind.UNSCALE)
+
+
+def rename_hook(script: Script, finding: Finding) -> Iterator[Proposal]:
+    """ACC401 under Lightning: ``on_after_backward`` runs per microbatch, ``on_before_optimizer_step`` per window."""
+    node = script.at(finding)
+    function = script.function_of(node) if node is not None else None
+    if not isinstance(function, cst.FunctionDef) or function.name.value != "on_after_backward":
+        return
+    owner = script.class_of(function)
+    if owner is None or any(
+        isinstance(each, cst.FunctionDef) and each.name.value == "on_before_optimizer_step" for each in names.walk(owner)
+    ):
+        return
+    parameters = function.params.params
+    if len(parameters) != 1 or any(True for each in names.readers(function.body, "optimizer")):
+        return
+    name = Change(script.start(function.name), script.end(function.name), "on_before_optimizer_step")
+    behind = script.end(parameters[0])
+    yield Proposal(
+        "Clip in on_before_optimizer_step, which Lightning calls once per window", (name, Change(behind, behind, ", optimizer"))
+    )
+
+
+def _move(script: Script, finding: Finding, kind: Kind) -> Iterator[Proposal]:
+    found = next(iter(script.events_at(finding, kind)), None)
+    if found is None:
+        return
+    trace, _, event = found
+    node = script.node(event.site)
+    if node is None:
+        return
+    statement = script.statement(node)
+    steps = _steps(script, trace, event)
+    if not steps:
+        return
+    guard = _framework_guard(script, event, steps[0])
+    if guard and kind is not Kind.CLEAR:
+        yield from _guard_in_place(script, statement, guard, kind)
+    yield from _remove(script, trace, event, statement, kind)
+    for unit, emptied in _units(script, statement, steps[0]):
+        lifted = moving.lift(script, unit)
+        if emptied is not unit:
+            lifted = dataclasses.replace(lifted, change=moving.lift(script, emptied).change)
+        places = [_places(script, unit, event, step, kind) for step in steps]
+        if not all(places):
+            continue
+        for number in range(max(map(len, places))):
+            chosen = [p[min(number, len(p) - 1)] for p in places]
+            yield from _moved(script, lifted, unit, chosen, kind, guard, _irregular(finding))
+
+
+def _irregular(finding: Finding) -> str:
+    """Why a condition that is right here can't be trusted with K = 1; empty where the windows are all as they should be."""
+    windows = finding.evidence.get("windows") or []
+    if windows and windows[0] == max(windows):
+        return ""
+    return "the windows of this loop are irregular, so its boundary may be missed without accumulation too"
+
+
+def _moved(
+    script: Script, lifted: Lifted, unit: cst.CSTNode, places: list[tuple[cst.CSTNode, bool]], kind: Kind, guard: str, why_unsafe: str
+) -> Iterator[Proposal]:
+    unique = list({id(anchor): (anchor, after) for anchor, after in places}.values())
+    forms = [lifted]
+    if guard:
+        forms = [moving.guarded(lifted, f"{guard}.sync_gradients", script.indent)]
+        if kind is Kind.CLEAR:
+            forms.insert(0, lifted)
+    for form in forms:
+        added = [moving.put(script, form, anchor, after) for anchor, after in unique]
+        if all(added):
+            beside = " and ".join(dict.fromkeys(_named(script, anchor) for anchor, _ in unique))
+            title = f"Move `{_short(script, unit)}` to the boundary, {'behind' if unique[0][1] else 'before'} {beside}"
+            changes = (lifted.change, *(change for change in added if change is not None))
+            yield Proposal(title, changes, why_unsafe, _REORDERED[kind])
+
+
+def _named(script: Script, statement: cst.CSTNode) -> str:
+    """How a title speaks of a statement."""
+    if isinstance(statement, cst.BaseCompoundStatement):
+        return f"the statement on line {script.line(statement)}"
+    return f"`{_short(script, statement)}`"
+
+
+def _short(script: Script, node: cst.CSTNode) -> str:
+    code = " ".join(script.code(moving.whole(script, node)).split())
+    return code if len(code) <= 60 else code[:57] + "…"
+
+
+def _steps(script: Script, trace: Trace, event: Event) -> list[Event]:
+    """The steps of the optimizer that the event serves, one for each place; those of other files left out."""
+    subject = trace.subjects.get(event.subject)
+    wanted = {event.subject, subject.optimizer if subject is not None else -1}
+    found: dict[tuple, Event] = {}
+    for each in trace.events:
+        if each.kind is Kind.STEP and script.node(each.site) is not None:
+            found.setdefault((each.site, each.stack), each)
+    own = {place: step for place, step in found.items() if step.subject in wanted}
+    return list((own or found).values())
+
+
+def _framework_guard(script: Script, event: Event, step: Event) -> str:
+    """The accelerator whose ``sync_gradients`` tells the boundary where no condition of the script does."""
+    if step.details.get("owner") != "accelerate" or set(step.gates) - set(event.gates):
+        return ""
+    node = script.node(step.site)
+    for each in script.ancestors(node) if node is not None else ():
+        if isinstance(each, cst.With):
+            for item in each.items:
+                call = item.item
+                if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value == "accumulate":
+                    return script.code(call.func.value)
+    return ""
+
+
+def _guard_in_place(script: Script, statement: cst.CSTNode, guard: str, kind: Kind) -> Iterator[Proposal]:
+    """Under Accelerate the documented idiom is a condition around the call where it stands."""
+    unit = moving.whole(script, statement)
+    if moving.shares_line(script, unit) or (names.bound(unit) and _read_outside(script, unit, None)):
+        return
+    start = script.start(unit)
+    indent = script.indentation(unit)
+    first, last = script.line(unit), moving.last_line(script, unit)
+    inside = moving.string_lines(script, unit)
+    changes = [Change(start, start, f"if {guard}.sync_gradients:{script.newline}{indent}{script.indent}")]
+    for number in range(first + 1, last + 1):
+        if number not in inside and script.lines.content(number).strip():
+            at = script.lines.offset(number, 1)
+            changes.append(Change(at, at, script.indent))
+    yield Proposal(f"Call `{_short(script, unit)}` only where gradients are synchronised", tuple(changes))
+
+
+def _remove(script: Script, trace: Trace, event: Event, statement: cst.CSTNode, kind: Kind) -> Iterator[Proposal]:
+    """Where the boundary has the same call already, the one inside the window is one too many."""
+    if kind not in (Kind.CLIP, Kind.CLEAR, Kind.UNSCALE):
+        return
+    code = _short(script, statement)
+    for other in trace.events:
+        node = script.node(other.site)
+        if other.kind is kind and other.site != event.site and node is not None and len(other.gates) > len(event.gates):
+            if _short(script, script.statement(node)) == code:
+                title = f"Remove `{code}`: line {script.line(node)} does the same at the boundary"
+                yield Proposal(title, (moving.lift(script, statement).change,))
+                return
+
+
+def _units(
+    script: Script, statement: cst.CSTNode, step: Event
+) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
+    """(what is moved, what goes): the statement with the condition that holds nothing else, or without it."""
+    shared = {id(node) for node in script.ancestors(script.node(step.site) or script.tree)}
+    unit = statement
+    while True:
+        block, _ = script.block_of(unit)
+        outer = script.parent(block)
+        alone = len(moving.children(block)) == 1
+        if not alone or outer is None or id(outer) in shared or isinstance(script.parent(outer), cst.If):
+            break
+        if isinstance(outer, cst.If) and outer.orelse is None:
+            unit = outer
+        elif isinstance(outer, cst.For) and outer.orelse is None and _over_parameters(script, outer):
+            unit = outer
+        else:
+            break
+    yield unit, unit
+    if isinstance(unit, cst.If):
+        yield statement, unit
+
+
+def _over_parameters(script: Script, loop: cst.For) -> bool:
+    code = script.code(loop.iter)
+    return "parameters()" in code or "param_groups" in code
+
+
+def _places(
+    script: Script, unit: cst.CSTNode, event: Event, step: Event, kind: Kind
+) -> list[tuple[cst.CSTNode, bool]]:
+    """(statement, behind it) for every place beside the step where the unit can stand, the likeliest first."""
+    order = _ORDER[kind]
+    out: list[tuple[cst.CSTNode, bool]] = []
+    for anchor in _anchors(script, event, step):
+        if script.inside(anchor, unit) or script.inside(unit, anchor):
+            continue
+        if not available(script, unit, anchor):
+            continue
+        out.append((_among_neighbours(script, unit, anchor, order), order.after))
+    return out
+
+
+def _anchors(script: Script, event: Event, step: Event) -> Iterator[cst.CSTNode]:
+    """Statements that hold the step: from the function that calls it outwards to the one that both share."""
+    shared = 0
+    while shared < min(len(event.stack), len(step.stack)) and event.stack[shared] == step.stack[shared]:
+        shared += 1
+    chain = [*step.stack[shared:], step.site]
+    gates = [g for g in (script.node(site) for site in step.gates if site not in event.gates) if isinstance(g, cst.If)]
+    for position in range(len(chain) - 1, -1, -1):
+        node = script.node(chain[position])
+        if node is None:
+            continue
+        function = script.function_of(node)
+        own = [gate for gate in gates if script.inside(node, gate) and script.function_of(gate) is function]
+        for gate in own:
+            yield _child_of_arm(script, gate, node)
+        if not own and position > 0 and isinstance(function, cst.FunctionDef) and isinstance(function.body, cst.IndentedBlock):
+            child = script.child_in(function.body, node)
+            if child is not None:
+                yield child
+        if not own or position == len(chain) - 1:
+            yield moving.whole(script, script.statement(node))
+
+
+def _child_of_arm(script: Script, gate: cst.If, node: cst.CSTNode) -> cst.CSTNode:
+    """The statement of the gate's arm, or of its other one, that holds the node."""
+    child = node
+    for each in script.ancestors(node):
+        outer = script.parent(each)
+        if isinstance(each, (cst.IndentedBlock, cst.SimpleStatementSuite)) and (
+            outer is gate or isinstance(outer, cst.Else) and script.parent(outer) is gate
+        ):
+            return child
+        child = each
+    return script.statement(node)
+
+
+def _among_neighbours(script: Script, unit: cst.CSTNode, anchor: cst.CSTNode, order: _Order) -> cst.CSTNode:
+    """The statement to stand beside, once the neighbours of the step are passed that come between."""
+    block, child = script.block_of(anchor)
+    body = list(moving.children(block))
+    index = next((i for i, each in enumerate(body) if each is child), None)
+    if index is None:
+        return anchor
+    best = index
+    positions = range(index + 1, len(body)) if order.after else range(index - 1, -1, -1)
+    for position in positions:
+        neighbour = body[position]
+        if neighbour is moving.whole(script, unit):
+            continue
+        kinds = _kinds_in(script, neighbour)
+        if kinds & order.passes:
+            best = position
+        elif not kinds & {*order.passes, Kind.CLEAR}:
+            break
+    return anchor if best == index else body[best]
+
+
+def _kinds_in(script: Script, statement: cst.CSTNode) -> set[Kind]:
+    """Kinds of the events that a statement gives rise to, directly or through what it calls."""
+    found = set()
+    for trace in script.traces:
+        for event in trace.events:
+            if event.kind in _ORDER:
+                for site in (*event.stack, event.site):
+                    node = script.node(site)
+                    if node is not None and script.inside(node, statement):
+                        found.add(event.kind)
+    return found
+
+
+def available(script: Script, unit: cst.CSTNode, anchor: cst.CSTNode) -> bool:
+    """Whether the unit means the same beside the anchor, and whether nothing else needs what it binds."""
+    source, target = script.function_of(unit), script.function_of(anchor)
+    needs = names.read(unit)
+    if _read_outside(script, unit, anchor if source is target else None):
+        return False
+    if source is target:
+        low, high = sorted((script.start(unit), script.start(anchor)))
+        for name in needs:
+            for binder in names.binders(source, name):
+                if low < script.start(binder) < high and not script.inside(binder, unit):
+                    return False
+        return True
+    for name in needs:
+        home = _home(script, name, source)
+        if home is script.tree:
+            if target is not script.tree and name in names.locals_of(target):
+                return False
+        elif any(each is home for each in script.ancestors(target)):
+            continue
+        elif name not in names.locals_of(target):
+            return False
+        elif name in ("self", "cls") and script.class_of(source) is not script.class_of(target):
+            return False
+    return True
+
+
+def _home(script: Script, name: str, function: cst.CSTNode) -> cst.CSTNode:
+    """The function that binds a name as it is seen from ``function``; the module for globals and builtins."""
+    for each in script.ancestors(function):
+        if isinstance(each, (cst.FunctionDef, cst.Lambda)) and name in names.locals_of(each):
+            return each
+    return script.tree
+
+
+def _read_outside(script: Script, unit: cst.CSTNode, anchor: cst.CSTNode | None) -> bool:
+    """Whether a name that the unit binds is read elsewhere than behind the anchor, in its block."""
+    bound = names.bound(unit)
+    if not bound:
+        return False
+    function = script.function_of(unit)
+    block = script.block_of(anchor)[0] if anchor is not None else None
+    for name in bound:
+        for reader in names.readers(function, name):
+            if script.inside(reader, unit):
+                continue
+            if anchor is not None and block is not None and script.inside(reader, block) and script.start(reader) > script.start(anchor):
+                continue
+            if isinstance(unit, cst.For) and any(isinstance(e, cst.For) for e in script.ancestors(reader)):
+                continue  # the variable of a loop of its own
+            return True
+    return False
