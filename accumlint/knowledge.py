@@ -1,26 +1,21 @@
 """Loads the knowledge in ``rules/``: rule pages, vocabulary, dialects, advisories.
 
 In a wheel the folder is ``accumlint/rules``, in a checkout it stands beside the package; everything else is
-the same. Pages are read when asked for, once per process.
+the same. Pages are read when asked for, once per process; what was parsed once is kept (:mod:`accumlint.compiled`).
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from accumlint import compiled
 from accumlint.findings import Severity
-
-try:  # the C loader reads the same YAML ten times faster
-    from yaml import CSafeLoader as SafeLoader
-except ImportError:  # pragma: no cover - depends on how PyYAML was built
-    from yaml import SafeLoader  # type: ignore[assignment]
 
 
 class KnowledgeError(ValueError):
@@ -78,19 +73,35 @@ def root() -> Path:
     raise KnowledgeError(f"no rules folder at {inside} or {beside}: the installation is incomplete")
 
 
+def _parse_yaml(text: str | bytes) -> Any:
+    """YAML of ours (small and trusted, and still read by a safe loader); raises yaml.YAMLError."""
+    import yaml
+
+    # the C loader reads the same YAML ten times faster
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe loader
+
+
+def _error_in_yaml(error: Exception) -> bool:
+    """Whether the YAML reader raised it (which is not imported where nothing was parsed)."""
+    return any(kind.__name__ == "YAMLError" for kind in type(error).__mro__)
+
+
 def load_yaml(path: Path) -> Any:
-    """The content of one YAML file of ours (safe loader; ours are small and trusted)."""
+    """The content of one YAML file of ours; raises :class:`KnowledgeError`."""
     try:
-        with path.open(encoding="utf-8") as stream:
-            return yaml.load(stream, Loader=SafeLoader)  # noqa: S506 - a safe loader
-    except yaml.YAMLError as error:
-        raise KnowledgeError(f"{path}: {error}") from error
+        return compiled.load(str(path), _parse_yaml, [__file__])
+    except Exception as error:
+        if _error_in_yaml(error):
+            raise KnowledgeError(f"{path}: {error}") from error
+        raise
 
 
 def folder(name: str) -> Iterator[tuple[str, Any]]:
     """(stem, content) of every YAML file in one folder of the knowledge, by name."""
-    for path in sorted((root() / name).glob("*.yaml")):
-        yield path.stem, load_yaml(path)
+    place = root() / name
+    for entry in sorted(os.listdir(place)):
+        if entry.endswith(".yaml"):
+            yield entry.removesuffix(".yaml"), load_yaml(place / entry)
 
 
 _FENCE = re.compile(
@@ -112,7 +123,7 @@ def parse_page(text: str, path: Path) -> Rule:
         raise KnowledgeError(f"{path}: no front matter")
     head, body = text[4:].split("\n---\n", 1)
     try:
-        meta = yaml.load(head, Loader=SafeLoader)  # noqa: S506 - a safe loader
+        meta = _parse_yaml(head)
         severity = Severity[meta["severity"].upper()]
         examples = []
         first_line = text[: len(text) - len(body)].count("\n") + 1
@@ -148,21 +159,57 @@ def parse_page(text: str, path: Path) -> Rule:
             examples=tuple(examples),
             path=path,
         )
-    except (KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise KnowledgeError(f"{path}: {error!r} in the front matter") from error
+    except Exception as error:
+        if isinstance(error, (KeyError, TypeError, AttributeError)) or _error_in_yaml(error):
+            raise KnowledgeError(f"{path}: {error!r} in the front matter") from error
+        raise
+
+
+def _plain(rule: Rule) -> tuple[Any, ...]:
+    """A rule page as the plain data that can be kept; :func:`_from_plain` is its inverse."""
+    examples = tuple(
+        (e.kind, e.code, e.lines, e.title, e.page_line, e.language, e.file, e.group) for e in rule.examples
+    )
+    return (
+        rule.code, rule.name, rule.clause, rule.severity.name, rule.witnesses, rule.fix, rule.since, rule.references,
+        rule.sections, examples,
+    )  # fmt: skip
+
+
+def _from_plain(plain: tuple[Any, ...], path: Path) -> Rule:
+    code, name, clause, severity, *others, examples = plain
+    return Rule(code, name, clause, Severity[severity], *others, tuple(Example(*each) for each in examples), path)
+
+
+def _load_page(path: str) -> Rule:
+    """One rule page; raises :class:`KnowledgeError`."""
+    made = Path(path)
+    plain = compiled.load(path, lambda data: _plain(parse_page(data.decode("utf-8"), made)), [__file__])
+    return _from_plain(plain, made)
+
+
+@functools.cache
+def _paths() -> tuple[str, ...]:
+    """The paths of all rule pages, sorted."""
+    found = []
+    for clause in os.listdir(root()):
+        if clause.startswith("C"):
+            place = os.path.join(root(), clause)
+            found += [os.path.join(place, entry) for entry in os.listdir(place) if entry.endswith(".md")]
+    return tuple(sorted(found))
 
 
 @functools.cache
 def page(code: str) -> Rule | None:
     """The page of one rule, the others left unread; None when there is none."""
-    found = next(iter(sorted(root().glob(f"C*/{code}-*.md"))), None)
-    return parse_page(found.read_text(encoding="utf-8"), found) if found is not None else None
+    found = next((path for path in _paths() if os.path.basename(path).startswith(f"{code}-")), None)
+    return _load_page(found) if found is not None else None
 
 
 @functools.cache
 def rules() -> dict[str, Rule]:
     """All rules by code, in the order of their codes."""
-    pages = [parse_page(p.read_text(encoding="utf-8"), p) for p in sorted(root().glob("C*/*.md"))]
+    pages = [_load_page(path) for path in _paths()]
     table = {page.code: page for page in sorted(pages, key=lambda page: page.code)}
     if len(table) != len(pages):
         raise KnowledgeError("two rule pages share a code")

@@ -62,7 +62,7 @@ _ASK = re.compile(rb"#: ?(\w+)(?: (error|warning|advice))?(?: (certain|condition
 _SEVERITY = {"2": Severity.ERROR, "3": Severity.WARNING, "5": Severity.ADVICE}
 
 
-def analyse(source: bytes, path: str, project: Project, settings: EngineSettings) -> FileReport:
+def examine(source: bytes, path: str, project: Project, settings: EngineSettings) -> FileReport:
     names = {code: (name, clause) for code, name, clause in all_rules()}
     findings = []
     for number, line in enumerate(source.split(b"\n"), 1):
@@ -77,7 +77,7 @@ def analyse(source: bytes, path: str, project: Project, settings: EngineSettings
             if what == "syntax":
                 compile(source, path, "exec")
             if what == "deep":
-                return analyse(source, path, project, settings)
+                return examine(source, path, project, settings)
             if what not in names:
                 continue
             name, clause = names[what]

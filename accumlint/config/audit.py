@@ -1,24 +1,26 @@
-"""The audit: every file by itself, then all of them together."""
+"""The audit: every file by itself, then all of them together.
+
+What reads one kind of file is imported when such a file is there: most runs have a script and nothing else.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from accumlint.config import advisories, crossfile, joins, local_devices, wiring
-from accumlint.config.checks import audit_view, check_schedule
-from accumlint.config.dialects import View, dialects, recognise
+from accumlint.config import joins
 from accumlint.config.joins import Tree
 from accumlint.config.names import report
-from accumlint.config.readers import read
 from accumlint.config.sieve import can_be_dialect, can_be_launch, can_be_script
-from accumlint.config.sources.dependencies import Pin, is_dependency_file, read_pins
-from accumlint.config.sources.launch import read_launches
-from accumlint.config.sources.script import read_script
+from accumlint.config.sources.by_name import is_dependency_file
 from accumlint.config.tree import Document, Mark, Problem
 from accumlint.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from accumlint.config.dialects import View
+    from accumlint.config.sources.dependencies import Pin
 
 MAX_TEXT = 1024 * 1024  # scripts and launch files above this are generated or data
 
@@ -37,21 +39,58 @@ def audit(files: Sequence[SourceFile]) -> list[Finding]:
     Never raises for what the files contain; runs none of their code; the order of ``files`` does not matter.
     """
     tree, pins, findings = gather(files)
+    if tree.documents:
+        findings += _documents(tree)
+    if tree.scripts:
+        findings += _scripts(tree)
+    if _concerns_several(tree):
+        from accumlint.config import crossfile
+
+        for part in crossfile.PARTS:
+            findings += guarded(tree.paths[0], part, tree)
+    if pins:
+        from accumlint.config import advisories
+
+        findings += guarded(tree.paths[0], advisories.match, tree, pins)
+    return settle(findings, {posix(file.path): file.path for file in files})
+
+
+def _documents(tree: Tree) -> list[Finding]:
+    """What each configuration says by itself."""
+    from accumlint.config import local_devices
+    from accumlint.config.checks import audit_view, check_schedule
+
+    findings: list[Finding] = []
     for path in sorted(tree.views):
         for view in tree.views[path]:
             findings += guarded(path, audit_view, view)
     for document in tree.documents:
         findings += guarded(document.path, local_devices.check_document, document)
         findings += guarded(document.path, check_schedule, document)
+    return findings
+
+
+def _scripts(tree: Tree) -> list[Finding]:
+    """What each script says by itself, under the launch lines that start it."""
+    from accumlint.config import local_devices, wiring
+
+    findings: list[Finding] = []
     launched = joins.launches_of_scripts(tree)
     for script in tree.scripts.values():
         findings += guarded(script.path, wiring.audit_script, script)
         findings += guarded(script.path, local_devices.check_script, script, launched.get(script.path, ()))
-    if tree.paths:
-        for part in crossfile.PARTS:
-            findings += guarded(tree.paths[0], part, tree)
-        findings += guarded(tree.paths[0], advisories.match, tree, pins)
-    return settle(findings, {posix(file.path): file.path for file in files})
+    return findings
+
+
+def _concerns_several(tree: Tree) -> bool:
+    """Whether the checks across files could find anything: a configuration, a launch line, or a call that holds one."""
+    if tree.views or tree.documents or tree.launches:
+        return True
+    if not tree.scripts:
+        return False
+    from accumlint.config import wiring
+
+    return any(wiring.holds_configuration(script) for script in tree.scripts.values())
 
 
 def guarded(path: str, part: Callable[..., Iterable[Finding]], *arguments: Any) -> list[Finding]:
@@ -88,8 +127,14 @@ def _read_one(path: str, data: bytes, tree: Tree, pins: list[Pin]) -> list[Findi
     """Adds one file to the tree; returns what its reading says."""
     findings: list[Finding] = []
     if is_dependency_file(path):
+        from accumlint.config import advisories
+        from accumlint.config.sources.dependencies import read_pins
+
         pins += read_pins(path, data, advisories.wanted())
     if can_be_dialect(path, data):
+        from accumlint.config.dialects import recognise
+        from accumlint.config.readers import read
+
         document = read(path, data)
         found = recognise(document)
         if found:
@@ -98,11 +143,16 @@ def _read_one(path: str, data: bytes, tree: Tree, pins: list[Pin]) -> list[Findi
             tree.documents.append(document)
         findings += _reading_problems(document, found, data)
     if can_be_launch(path, data) and len(data) <= MAX_TEXT:
+        from accumlint.config import local_devices
+        from accumlint.config.sources.launch import read_launches
+
         text = data.decode("utf-8", "replace").replace("\r\n", "\n")
         launches, shell = read_launches(path, text)
         tree.launches += launches
         findings += local_devices.check_shell(path, shell, launches)
     if can_be_script(path, data) and len(data) <= MAX_TEXT:
+        from accumlint.config.sources.script import read_script
+
         script = read_script(path, data.decode("utf-8-sig", "replace"))
         if not isinstance(script, Problem):  # a broken script is reported by the reader of scripts
             tree.scripts[path] = script
@@ -148,6 +198,8 @@ _TELLING = re.compile(
 
 def _looks_like_ours(kind: str, data: bytes) -> bool:
     """Whether a file that could not be parsed has all the keys of one detecting group, written as keys."""
+    from accumlint.config.dialects import dialects
+
     shape = {"json": rb'"%s"\s*:', "yaml": b"(?m)^[ \t-]*%s[ \t]*:", "toml": b"(?m)^[ \t]*%s[ \t]*="}.get(
         kind
     )

@@ -15,7 +15,7 @@ from typing import Any
 from accumlint import knowledge
 from accumlint.config.arithmetic import Batch
 from accumlint.config.interpolation import resolve
-from accumlint.config.tree import Document, Entry, Listing, Mark, Scalar, Table, walk
+from accumlint.config.tree import Document, Entry, Listing, Mark, Scalar, Table, walk, whole
 
 ROLES = ("micro", "accumulation", "global", "clip", "max_steps")
 
@@ -132,19 +132,6 @@ class View:
             return self.ranks
         entry = self.entry(name)
         return resolve(entry, self.root) if entry is not None else None
-
-
-def whole(value: Any) -> int | None:
-    """A value as ``int`` when it is a whole number (also as text), else ``None``."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value if abs(value) < 10**12 else None
-    if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < 1e12 else None
-    if isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d{1,12}\s*", value):
-        return int(value)
-    return None
 
 
 def _evidence(item: Any) -> Evidence:

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from accumlint.config.dialects import View
-from accumlint.config.sources.launch import Launch
-from accumlint.config.sources.script import Script
-from accumlint.config.tree import Document, Mark
+from accumlint.config.tree import Mark
+
+if TYPE_CHECKING:
+    from accumlint.config.dialects import View
+    from accumlint.config.sources.launch import Launch
+    from accumlint.config.sources.script import Script
+    from accumlint.config.tree import Document
 
 
 @dataclass

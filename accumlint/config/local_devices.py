@@ -9,14 +9,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from accumlint.config.dialects import whole
 from accumlint.config.names import report
-from accumlint.config.sources.launch import Launch
 from accumlint.config.sources.script import Script, names_accumulation
-from accumlint.config.sources.shell import Shell
-from accumlint.config.tree import Document, Scalar, walk
+from accumlint.config.tree import Document, Scalar, walk, whole
 from accumlint.findings import Confidence, Finding
+
+if TYPE_CHECKING:
+    from accumlint.config.sources.launch import Launch
+    from accumlint.config.sources.shell import Shell
 
 _LOCAL_NAME = re.compile(
     r"(?i)^(local_world_size|local_size|(n_?|num_)?(gpus|devices|procs?|processes)_per_(node|machine|host)|nproc_per_node)$"

@@ -6,9 +6,7 @@ import functools
 import posixpath
 import re
 
-from accumlint.config.dialects import evidence_words
-from accumlint.config.sources.dependencies import is_dependency_file
-from accumlint.config.sources.launch import is_launch_file
+from accumlint.config.sources.by_name import is_dependency_file, is_launch_file
 
 FORMATS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 _LAUNCH = re.compile(
@@ -34,6 +32,8 @@ def _groups(kind: str) -> tuple[tuple[bytes, ...], ...]:
 
     Rare words come first in a group, and groups that start alike are neighbours: most files fail at once.
     """
+    from accumlint.config.dialects import evidence_words
+
     groups = {
         tuple(sorted(set(group), key=_commonness))
         for formats, groups in evidence_words()

@@ -6,6 +6,7 @@ stands. Lines and columns are 1-based and count code points.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -173,3 +174,16 @@ def walk(node: Node, prefix: str = "") -> Iterator[tuple[str, Entry]]:
             for position, item in enumerate(current.items):
                 if not isinstance(item, Scalar):
                     stack.append((f"{path}[{position}]", item))
+
+
+def whole(value: Any) -> int | None:
+    """A value as ``int`` when it is a whole number (also as text), else ``None``."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value if abs(value) < 10**12 else None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 1e12 else None
+    if isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d{1,12}\s*", value):
+        return int(value)
+    return None

@@ -8,11 +8,14 @@ Engines and the keyword that carries the count: ``Accelerator(gradient_accumulat
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
-from accumlint.config.dialects import View, dialect, view
 from accumlint.config.names import report
 from accumlint.config.sources.script import Call, Script, Value, accumulation_settings, ancestors
 from accumlint.findings import Confidence, Finding
+
+if TYPE_CHECKING:
+    from accumlint.config.dialects import View
 
 LIGHTNING_TRAINERS = (
     "lightning.Trainer",
@@ -69,8 +72,21 @@ def deepspeed_inits(script: Script) -> list[Call]:
     return script.find_calls("deepspeed.initialize")
 
 
+# keywords under which calls take a configuration as a dict
+_HOLDERS = frozenset({"config", "config_params", "deepspeed", "hf_ds_config"})
+
+
+def holds_configuration(script: Script) -> bool:
+    """Whether a call of the script could be audited like a configuration file, or may hold one as a dict."""
+    if training_arguments(script) or lightning_trainers(script):
+        return True
+    return any(not _HOLDERS.isdisjoint(call.keywords) for call in script.calls)
+
+
 def constructor_views(script: Script) -> list[View]:
     """Constructor calls read as the dialect of the file that they could have been."""
+    from accumlint.config.dialects import dialect, view
+
     views = []
     for name, calls in (
         ("training-arguments", training_arguments(script)),

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
 
 from accumlint import knowledge
 from accumlint.contract import clauses
@@ -20,13 +16,14 @@ from accumlint.contract.windows import Ledger, Window
 from accumlint.findings import Confidence, FileReport, Finding, Related, Severity, Span
 from accumlint.static import syntax as ir
 from accumlint.static.explore import Explored, Explorer
+from accumlint.static.positions import Positions, header
 from accumlint.static.project import SITES_PER_MODULE, Project
-from accumlint.static.structure import worth_simulating
+from accumlint.static.structure import NO_TRAINING_LOOP, worth_simulating
 from accumlint.static.vocabulary import Vocabulary, build, shipped
 
 CONTROLS = 4  # paths on which a broken clause is tried again at an even length
 
-__all__ = ["EngineSettings", "LoopReport", "Project", "analyse"]
+__all__ = ["EngineSettings", "LoopReport", "Project", "analyse", "examine"]
 
 
 @dataclass(frozen=True)
@@ -56,9 +53,17 @@ class LoopReport:
 
 
 def analyse(source: bytes, path: str, project: Project, settings: EngineSettings) -> FileReport:
-    """Findings of one file. Raises libcst.ParserSyntaxError, UnicodeDecodeError or RecursionError on what cannot be read."""
+    """Findings of one file, after a look at its structure; raises what :func:`examine` raises."""
     if not worth_simulating(source):
-        return FileReport(path, skipped="no-training-loop")
+        return FileReport(path, skipped=NO_TRAINING_LOOP)
+    return examine(source, path, project, settings)
+
+
+def examine(source: bytes, path: str, project: Project, settings: EngineSettings) -> FileReport:
+    """Findings of one file that the structure sieve let through.
+
+    Raises libcst.ParserSyntaxError, UnicodeDecodeError or RecursionError on what cannot be read.
+    """
     module = project.parse(source, path, path.rsplit("/", 1)[-1].removesuffix(".py"))
     explorer = Explorer(module, settings.names(), ignored_constant=speaks_of_ignored_labels(source))
     explored = explorer.explore()
@@ -97,10 +102,7 @@ class Places:
     def __init__(self, module: ir.Module, project: Project) -> None:
         self.module = module
         self.project = project
-
-    @functools.cached_property
-    def _positions(self) -> dict[int, Mapping[Any, Any]]:
-        return {}
+        self._positions: dict[int, Positions] = {}
 
     def _module_of(self, site: int) -> ir.Module | None:
         if site < 0:
@@ -118,39 +120,25 @@ class Places:
         module = self._module_of(site)
         if module is None:
             return None
-        number = module.base
-        if number not in self._positions:
-            wrapper = MetadataWrapper(module.tree, unsafe_skip_copy=True)
-            self._positions[number] = wrapper.resolve(PositionProvider)
-        positions = self._positions[number]
         index = site - module.base
         if not 0 <= index < len(module.sites):
             return None
+        positions = self._positions.get(module.base)
+        if positions is None:
+            positions = self._positions[module.base] = Positions(module.tree, module.source, module.starts)
         node = module.sites[index]
-        place = positions.get(node)
+        place = positions.of(index, node)
         if place is None:
             return None
-        end = place.end
-        header = _header(node)
-        if header is not None and header in positions:
-            end = positions[header].end
-        return Span(module.path, place.start.line, place.start.column + 1, end.line, end.column + 1)
+        end = place
+        head = header(node)
+        if head is not None:
+            end = positions.of(index, head) or place
+        return Span(module.path, place.line, place.column + 1, end.end_line, end.end_column + 1)
 
     def line(self, site: int) -> int:
         found = self.span(site)
         return found.line if found is not None else 1
-
-
-def _header(node: Any) -> Any:
-    if isinstance(node, (cst.If, cst.While)):
-        return node.test
-    if isinstance(node, cst.For):
-        return node.iter
-    if isinstance(node, cst.With):
-        return node.items[-1].item
-    if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
-        return node.name
-    return None
 
 
 @dataclass

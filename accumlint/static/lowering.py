@@ -54,7 +54,11 @@ class _Lowering:
         self.scopes: list[_Scope] = [_Scope()]
         self.qualname: list[str] = []
         self.module = ir.Module(path, name, [], self.functions, self.classes, self.sites, tree, base=base)
-        self.module.body = self.block(tree.body)
+        starts = []
+        for statement in tree.body:
+            starts.append(len(self.sites))
+            self.statement(statement, self.module.body)
+        self.module.starts = tuple(starts)
         self.module.mentions = frozenset(self.scopes[0].mentions)
         self.module.strings = frozenset(self.strings)
         self.module.numbers = self.numbers
@@ -68,13 +72,16 @@ class _Lowering:
     def block(self, body: Any) -> list[ir.Stmt]:
         out: list[ir.Stmt] = []
         for statement in body:
-            kind = type(statement).__name__
-            if kind == "SimpleStatementLine":
-                for small in statement.body:
-                    self.simple(small, out)
-            else:
-                self.compound(statement, kind, out)
+            self.statement(statement, out)
         return out
+
+    def statement(self, node: Any, out: list[ir.Stmt]) -> None:
+        kind = type(node).__name__
+        if kind == "SimpleStatementLine":
+            for small in node.body:
+                self.simple(small, out)
+        else:
+            self.compound(node, kind, out)
 
     def suite(self, node: Any) -> list[ir.Stmt]:
         body = node.body

@@ -35,6 +35,7 @@ class Project:
         self._loaded += 1
         tree = cst.parse_module(data)
         module = lower_module(tree, path, name, self._loaded * SITES_PER_MODULE)
+        module.source = data
         module.resolve = self.resolve
         return module
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 
+NO_TRAINING_LOOP = "no-training-loop"  # what a file is called that ends here
+
 # last names of calls behind which a backward can stand
 BACKWARD = frozenset({"backward", "manual_backward", "backward_step", "loss_scaler", "train_batch", "backward_pass", "forward_backward_func"})
 # methods that a framework calls once per microbatch

@@ -2,6 +2,9 @@
 
 Expressions and statements carry a ``site``: an index into :attr:`Module.sites`, which leads back to the
 concrete syntax node and so, when something is reported, to a position.
+
+Nodes are compared by identity and print as objects: what nobody asks for need not be made for forty classes at every
+start. That each has a text of its own saves the text that would be made up from its signature.
 """
 
 from __future__ import annotations
@@ -10,252 +13,332 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Expr:
+    """Any expression."""
+
     site: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Const(Expr):
+    """A literal."""
+
     value: Any  # int, float (kept as Fraction), str, bool, None, Ellipsis
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Name(Expr):
+    """A name."""
+
     id: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Attr(Expr):
+    """``value.name``."""
+
     value: Expr
     name: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Argument:
+    """One argument of a call."""
+
     value: Expr
     keyword: str | None = None
     star: str = ""  # "", "*" or "**"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Call(Expr):
+    """A call."""
+
     func: Expr
     args: list[Argument]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Binary(Expr):
+    """An arithmetic operation."""
+
     op: str
     left: Expr
     right: Expr
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Logic(Expr):
+    """``and`` or ``or`` over any number of values."""
+
     op: str  # and, or
     values: list[Expr]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Compare(Expr):
+    """A chain of comparisons."""
+
     left: Expr
     ops: list[str]
     rights: list[Expr]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Unary(Expr):
+    """``-``, ``+``, ``~`` or ``not``."""
+
     op: str
     value: Expr
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Choice(Expr):
+    """``body if test else orelse``."""
+
     test: Expr
     body: Expr
     orelse: Expr
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Subscript(Expr):
+    """``value[index]``."""
+
     value: Expr
     index: Expr
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Slice(Expr):
+    """``lower:upper:step``."""
+
     lower: Expr | None
     upper: Expr | None
     step: Expr | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Sequence(Expr):
+    """A tuple, list or set display."""
+
     kind: str  # tuple, list, set
     items: list[Expr]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Starred(Expr):
+    """``*value``."""
+
     value: Expr
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Mapping(Expr):
+    """A dict display."""
+
     items: list[tuple[Expr | None, Expr]]  # key None: ** unpacking
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Lambda(Expr):
+    """A lambda, as the function that it makes."""
+
     function: Function
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Comprehension(Expr):
+    """A comprehension or generator expression."""
+
     kind: str  # list, set, generator, dict
     element: Expr
     key: Expr | None
     clauses: list[tuple[Expr, Expr, list[Expr]]]  # target, iterable, conditions
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Walrus(Expr):
+    """``target := value``."""
+
     target: Expr
     value: Expr
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Text(Expr):
     """An f-string or joined string: its value is never needed, its parts may call something."""
 
     parts: list[Expr]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Yield(Expr):
+    """``yield`` or ``yield from``."""
+
     value: Expr | None
     delegate: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Await(Expr):
+    """``await value``."""
+
     value: Expr
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Stmt:
+    """Any statement."""
+
     site: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Assign(Stmt):
+    """``targets = value``."""
+
     targets: list[Expr]
     value: Expr
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Augment(Stmt):
+    """``target op= value``."""
+
     target: Expr
     op: str
     value: Expr
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Evaluate(Stmt):
+    """An expression as a statement."""
+
     value: Expr
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class If(Stmt):
+    """A branch; ``elif`` is a branch in ``orelse``."""
+
     test: Expr
     body: list[Stmt]
     orelse: list[Stmt]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class For(Stmt):
+    """A loop over something."""
+
     target: Expr
     iterable: Expr
     body: list[Stmt]
     orelse: list[Stmt]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class While(Stmt):
+    """A loop under a condition."""
+
     test: Expr
     body: list[Stmt]
     orelse: list[Stmt]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class With(Stmt):
+    """A block under context managers."""
+
     items: list[tuple[Expr, Expr | None]]
     body: list[Stmt]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Handler:
+    """One ``except`` clause."""
+
     catches: str
     name: str | None
     body: list[Stmt]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Try(Stmt):
+    """A guarded block."""
+
     body: list[Stmt]
     handlers: list[Handler]
     orelse: list[Stmt]
     final: list[Stmt]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Jump(Stmt):
+    """A statement that leaves a block."""
+
     kind: str  # break, continue, return, raise
     value: Expr | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Import(Stmt):
+    """An import of any form."""
+
     names: list[tuple[str, str]]  # local name, dotted origin
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Assertion(Stmt):
+    """``assert test``."""
+
     test: Expr
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Delete(Stmt):
+    """``del targets``."""
+
     targets: list[Expr]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Match(Stmt):
+    """A match statement; its patterns are not kept."""
+
     subject: Expr
     cases: list[list[Stmt]]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Define(Stmt):
+    """A function definition as a statement."""
+
     function: Function
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DefineClass(Stmt):
+    """A class definition as a statement."""
+
     cls: Class
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Parameter:
+    """One parameter of a function."""
+
     name: str
     default: Expr | None
     annotation: str
     kind: str = ""  # "", "*", "**", "kwonly"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Function:
+    """A function, method or lambda."""
+
     name: str
     site: int
     parameters: list[Parameter]
@@ -274,8 +357,10 @@ class Function:
         return {dotted(d.func if isinstance(d, Call) else d).rsplit(".", 1)[-1] for d in self.decorators}
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Class:
+    """A class."""
+
     name: str
     site: int
     bases: list[Expr]
@@ -289,8 +374,10 @@ class Class:
         return [dotted(b.value if isinstance(b, Subscript) else b) for b in self.bases]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Module:
+    """A file."""
+
     path: str
     name: str
     body: list[Stmt]
@@ -302,6 +389,8 @@ class Module:
     mentions: frozenset[str] = frozenset()
     strings: frozenset[str] = frozenset()
     numbers: dict[int, int] = field(default_factory=dict)  # how often each whole number is written
+    starts: tuple[int, ...] = ()  # for each top-level statement of the tree: how many sites stand before it
+    source: bytes = b""  # what the tree was parsed from
     resolve: Any = None  # (dotted module name, level) -> Module | None, for imports inside the checked tree
 
 

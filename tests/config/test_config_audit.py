@@ -116,7 +116,7 @@ def test_a_mistake_of_ours_is_said_and_costs_only_its_part(monkeypatch):
         raise ZeroDivisionError("x")
 
     broken.__name__ = "audit_view"
-    monkeypatch.setattr(module, "audit_view", broken)
+    monkeypatch.setattr("accumlint.config.checks.audit_view", broken)
     found = module.audit(
         [SourceFile("ds.json", b'{"train_batch_size": 9, "train_micro_batch_size_per_gpu": 2}')]
     )

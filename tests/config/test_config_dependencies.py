@@ -7,7 +7,8 @@ from config_helpers import names, run
 from packaging.version import Version
 
 from accumlint.config.advisories import SITUATIONS, installed, packages
-from accumlint.config.sources.dependencies import is_dependency_file, read_pins
+from accumlint.config.sources.by_name import is_dependency_file
+from accumlint.config.sources.dependencies import read_pins
 
 WANTED = frozenset({"transformers", "deepspeed"})
 

@@ -42,10 +42,7 @@ assert main(["check", "--isolated", "--jobs", "1", sys.argv[1]]) == 0
     [
         ("import json\nprint(json.dumps({}))\n", False),  # the byte sieve
         ("import torch\nprint(torch.ones(3))\n", False),
-        pytest.param(
-            "import torch\n\ndef undo(x):\n    '''Walks backward.'''\n    return x[::-1]\n", False,  # the structure sieve
-            marks=pytest.mark.xfail(strict=True, reason="the engine imports libcst before it asks the structure sieve"),
-        ),
+        ("import torch\n\ndef undo(x):\n    '''Walks backward.'''\n    return x[::-1]\n", False),  # the structure sieve
         ("import torch\n\ndef train(model, loader, optimizer):\n    for x in loader:\n        model(x).mean().backward()\n        optimizer.step()\n        optimizer.zero_grad()\n", True),
     ],
 )

@@ -17,14 +17,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from accumlint.config.readers import read
+from accumlint.config.sources.by_name import CONDA
 from accumlint.config.sources.shell import Shell
 from accumlint.config.tree import Entry, Listing, Mark, Scalar, Table
-
-_REQUIREMENTS = re.compile(
-    r"(^|[-_.])(requirements|constraints)([-_.].*)?\.(txt|in)$|^requirements.*\.(txt|in)$", re.IGNORECASE
-)
-_CONDA = re.compile(r"^(.*[-_.])?(environment|conda|env)([-_.].*)?\.ya?ml$", re.IGNORECASE)
-
 
 @dataclass(frozen=True)
 class Pin:
@@ -36,21 +31,6 @@ class Pin:
     path: str
     mark: Mark
     text: str
-
-
-def is_dependency_file(path: str) -> bool:
-    """Whether a path is a dependency file, by its name."""
-    name = posixpath.basename(path)
-    folder = posixpath.basename(posixpath.dirname(path))
-    return bool(
-        _REQUIREMENTS.search(name)
-        or name in ("pyproject.toml", "setup.cfg", "uv.lock", "poetry.lock", "pdm.lock")
-        or _CONDA.match(name)
-        or name == "Dockerfile"
-        or name.lower().endswith(".dockerfile")
-        or name.startswith("Dockerfile.")
-        or (folder in ("requirements", "constraints") and name.endswith((".txt", ".in")))
-    )
 
 
 def _pin(text: str, path: str, mark: Mark, wanted: frozenset[str]) -> Pin | None:
@@ -97,7 +77,7 @@ def read_pins(path: str, data: bytes, wanted: frozenset[str]) -> list[Pin]:
             return list(_pyproject(path, data, wanted))
         if name == "setup.cfg":
             return list(_setup_cfg(path, text, wanted))
-        if _CONDA.match(name):
+        if CONDA.match(name):
             return list(_conda(path, data, wanted))
         if "dockerfile" in name.lower():
             return list(_dockerfile(path, text, wanted))

@@ -10,11 +10,9 @@ import posixpath
 import re
 from dataclasses import dataclass, field, replace
 
-from accumlint.config.dialects import whole
 from accumlint.config.sources.shell import Arg, Command, Shell, Variable, Word
-from accumlint.config.tree import Entry, Mark, Scalar, Table
+from accumlint.config.tree import Entry, Mark, Scalar, Table, whole
 
-SHELL_SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".sub", ".zsh")
 _SHELL_FENCES = {"bash", "sh", "shell", "zsh", "console", "shell-session", "shellscript", "{bash}", "cli"}
 _FENCE = re.compile(r"^\s{0,12}(`{3,}|~{3,})\s*(\{?[\w+-]*\}?)")
 # launcher -> options that take no value, because a script or sub-command may follow them
@@ -150,16 +148,6 @@ class Launch:
 
     def nodes(self) -> Arg | None:
         return self._option("nnodes") or self._option("num_nodes") or self._option("num_machines")
-
-
-def is_launch_file(path: str) -> bool:
-    """Whether a path can hold launch lines, by its name alone."""
-    name = posixpath.basename(path)
-    return (
-        name.lower().endswith((*SHELL_SUFFIXES, ".md", ".mk"))
-        or name in ("Makefile", "makefile", "GNUmakefile", "justfile")
-        or (".github/workflows/" in path and name.endswith((".yml", ".yaml")))
-    )
 
 
 def shell_text(path: str, text: str) -> str:

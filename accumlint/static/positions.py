@@ -1,0 +1,115 @@
+"""Places of syntax nodes, computed for the top-level statement that holds a node and not for the whole file.
+
+libcst finds positions by writing the code of a tree once more, and its wrapper visits the tree on top of that: as much
+work as parsing. Here the standard library's parser says where each top-level statement starts, and only the statement
+that something is reported in is written. Where the two parsers disagree about the statements of a file (it is newer
+than the running Python, say), the whole file is positioned as libcst does it.
+"""
+
+from __future__ import annotations
+
+import ast
+import bisect
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import libcst as cst
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+
+
+class Place(NamedTuple):
+    """Where a node stands: lines 1-based, columns 0-based in code points, as libcst counts them."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+class _Computed:
+    """What libcst's state writes positions into."""
+
+    def __init__(self) -> None:
+        self._computed: dict[cst.CSTNode, CodeRange] = {}
+
+
+class Positions:
+    """Places of the nodes of one module.
+
+    ``starts`` holds, for every top-level statement, the number of sites that were numbered before it.
+    """
+
+    def __init__(self, tree: cst.Module, source: bytes, starts: Sequence[int]) -> None:
+        self._tree = tree
+        self._source = source
+        self._starts = starts
+        self._lines: list[int] | None = None
+        self._known: dict[int, tuple[Mapping[cst.CSTNode, CodeRange], int]] = {}
+
+    def of(self, site: int, node: cst.CSTNode) -> Place | None:
+        """The place of ``node``, which belongs to the top-level statement of the site (counted from 0)."""
+        number = bisect.bisect_right(self._starts, site) - 1
+        if number not in self._known:
+            self._known[number] = self._statement(number)
+        ranges, shift = self._known[number]
+        found = ranges.get(node)
+        if found is None:
+            return None
+        return Place(found.start.line + shift, found.start.column, found.end.line + shift, found.end.column)
+
+    def _statement(self, number: int) -> tuple[Mapping[cst.CSTNode, CodeRange], int]:
+        """Positions inside one top-level statement, and the number of lines to add to them."""
+        lines = self._statement_lines()
+        statement = self._tree.body[number] if 0 <= number < len(self._tree.body) else None
+        ranges = written(self._tree, statement) if lines and statement is not None else None
+        if not lines or not ranges or statement not in ranges:
+            return self._whole(), 0
+        return ranges, lines[number] - ranges[statement].start.line
+
+    def _statement_lines(self) -> list[int]:
+        """The first line of every top-level statement as Python sees it; empty where the parsers disagree."""
+        if self._lines is None:
+            try:
+                statements = [statement.lineno for statement in ast.parse(self._source).body]
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                statements = []
+            lines, position = [], 0
+            for statement in self._tree.body:
+                lines.append(statements[position] if position < len(statements) else 0)
+                position += len(statement.body) if isinstance(statement, cst.SimpleStatementLine) else 1
+            self._lines = lines if position == len(statements) else []
+        return self._lines
+
+    def _whole(self) -> Mapping[cst.CSTNode, CodeRange]:
+        if -1 not in self._known:
+            wrapper = MetadataWrapper(self._tree, unsafe_skip_copy=True)
+            self._known[-1] = (wrapper.resolve(PositionProvider), 0)
+        return self._known[-1][0]
+
+
+def written(tree: cst.Module, statement: cst.CSTNode) -> Mapping[cst.CSTNode, CodeRange] | None:
+    """Positions of all nodes of one statement, as if the file began with it; None where this libcst works otherwise."""
+    try:
+        from libcst.metadata.position_provider import PositionProvidingCodegenState
+
+        computed = _Computed()
+        state = PositionProvidingCodegenState(
+            default_indent=tree.default_indent, default_newline=tree.default_newline, provider=computed  # type: ignore[arg-type]
+        )
+        statement._codegen(state)
+    except (ImportError, AttributeError, TypeError):
+        return None
+    return computed._computed
+
+
+def header(node: Any) -> Any:
+    """The part of a compound statement at whose end its place ends, None for everything else."""
+    if isinstance(node, (cst.If, cst.While)):
+        return node.test
+    if isinstance(node, cst.For):
+        return node.iter
+    if isinstance(node, cst.With):
+        return node.items[-1].item
+    if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+        return node.name
+    return None
