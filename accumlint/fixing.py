@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from accumlint import runner
 from accumlint.findings import Finding
+from accumlint.rewriting import RewriteError, rewrite
 from accumlint.settings import Settings
-from accumlint.static.discovery import STDIN, Target, is_notebook
+from accumlint.static.discovery import STDIN, Target, is_notebook, is_notebook
 from accumlint.static.fixes.offer import Applied, fix_file, with_fixes
 
 # Every candidate costs a simulation of the file: what is larger than this is generated, or takes minutes.
@@ -97,26 +98,10 @@ def write(fixed: FixedFile) -> None:
 
     Raises :class:`WriteError` where that isn't allowed, or where the file has changed since it was checked.
     """
-    import stat
-    import tempfile
-
-    name, path = fixed.target.name, os.path.realpath(fixed.target.path)
-    temporary = ""
     try:
-        with open(path, "rb") as stream:
-            if stream.read() != fixed.before:
-                raise WriteError(f"{name}: not fixed: it changed while it was checked")
-        if not os.access(path, os.W_OK):
-            raise WriteError(f"{name}: not fixed: the file is read-only")
-        descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".accumlint-")
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(fixed.after)
-        os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode))
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
-        raise WriteError(f"{name}: not fixed: {error.strerror or error}") from error
+        rewrite(fixed.target.path, fixed.before, fixed.after)
+    except RewriteError as error:
+        raise WriteError(f"{fixed.target.name}: not fixed: {error}") from error
 
 
 def patch(files: Sequence[FixedFile]) -> bytes:

@@ -42,7 +42,7 @@ class Suppression:
         return self.first_line <= finding.span.line <= self.last_line
 
 
-_WHOLE_FILE = 2**31
+LAST_LINE = 2**31  # of a comment that speaks for the whole file
 
 
 def _canonical(rule: str) -> str:
@@ -61,19 +61,20 @@ def _read_comment(text: str, line: int, column: int) -> Suppression | None:
         complaint = f"'accumlint: {verb['verb']}' is no comment of ours: write ignore[RULE] or ignore-file[RULE]"
         return Suppression(line, column, end, (), line, line, complaint)
     rules = tuple(_canonical(rule) for rule in (match["rules"] or "").split(",") if rule.strip())
-    first, last = (1, _WHOLE_FILE) if match["verb"].lower() == "ignore-file" else (line, line)
+    first, last = (1, LAST_LINE) if match["verb"].lower() == "ignore-file" else (line, line)
     complaint = "" if rules else "names no rule, so it hides nothing: write ignore[RULE]"
     return Suppression(line, column, end, rules, first, last, complaint)
 
 
-def _tokens(data: bytes) -> Iterator[tokenize.TokenInfo]:
+def tokens(data: bytes) -> Iterator[tokenize.TokenInfo]:
+    """The tokens of a Python file, as far as it can be read."""
     try:
         yield from tokenize.tokenize(io.BytesIO(data).readline)
     except (tokenize.TokenError, SyntaxError, UnicodeDecodeError, ValueError):
         return  # broken further down: the comments up to here still count
 
 
-_LAYOUT = frozenset((tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER))
+LAYOUT = frozenset((tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER))
 
 
 def in_python(data: bytes) -> tuple[Suppression, ...]:
@@ -84,12 +85,12 @@ def in_python(data: bytes) -> tuple[Suppression, ...]:
     inside: list[Suppression] = []  # in the statement that is being read
     above: list[Suppression] = []  # on lines of their own, waiting for the statement below
     statement_start = 0
-    for token in _tokens(data):
+    for token in tokens(data):
         if token.type == tokenize.COMMENT:
             suppression = _read_comment(token.string, token.start[0], token.start[1] + 1)
             if suppression is None:
                 continue
-            if suppression.last_line == _WHOLE_FILE:
+            if suppression.last_line == LAST_LINE:
                 found.append(suppression)
             elif statement_start:
                 inside.append(suppression)
@@ -102,7 +103,7 @@ def in_python(data: bytes) -> tuple[Suppression, ...]:
             for suppression in above:
                 found.append(replace(suppression, last_line=last))
             inside, above, statement_start = [], [], 0
-        elif token.type not in _LAYOUT and not statement_start:
+        elif token.type not in LAYOUT and not statement_start:
             statement_start = token.start[0]
     return tuple(sorted([*found, *inside, *above], key=lambda each: (each.line, each.column)))
 
@@ -117,7 +118,7 @@ def in_configuration(data: bytes) -> tuple[Suppression, ...]:
         suppression = match and _read_comment(match[1], number, match.start(1) + 1)
         if suppression:
             alone = not line[: match.start(1)].strip()
-            if alone and suppression.last_line != _WHOLE_FILE:
+            if alone and suppression.last_line != LAST_LINE:
                 suppression = replace(suppression, last_line=number + 1)
             found.append(suppression)
     return tuple(found)

@@ -142,5 +142,5 @@ def test_configurations_have_comments_too():
 
 
 def test_files_without_the_mark_are_not_tokenised(monkeypatch):
-    monkeypatch.setattr("accumlint.suppression._tokens", lambda data: pytest.fail("tokenised"))
+    monkeypatch.setattr("accumlint.suppression.tokens", lambda data: pytest.fail("tokenised"))
     assert in_python(b"x = 1  # a comment\n") == ()

@@ -74,6 +74,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     known.add_argument("--write-baseline", metavar="FILE", help="record the findings of this run as known")
     known.add_argument("--ratchet", action="store_true",
                        help="with --baseline: fail only where a file has more findings of a rule than recorded")
+    known.add_argument("--add-ignores", metavar="REASON",
+                       help="put a suppression comment with this reason at everything that is found; "
+                       "REASON may be left out, and stands behind = where it is given")
     known.add_argument("--diff", metavar="REF", help="only findings on lines changed since this commit")
     tool = parser.add_argument_group("tool")
     tool.add_argument("--config", metavar="FILE", help="use this settings file")
@@ -81,6 +84,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     tool.add_argument("--jobs", "-j", type=int, metavar="N", help="worker processes (default: usable cores)")
     tool.add_argument("--no-cache", action="store_true",
                       help="analyse every file anew (as this version always does)")
+
+
+def spelled_out(arguments: Sequence[str]) -> list[str]:
+    """``--add-ignores`` without a reason, so that it doesn't take the path behind it for one."""
+    return ["--add-ignores=" if each == "--add-ignores" else each for each in arguments]
 
 
 def _split(values: list[str] | None) -> tuple[str, ...]:
@@ -147,6 +155,13 @@ def resolve(arguments: Namespace, working_folder: str) -> Settings:
         raise SettingsError("--write-baseline records what was found, so it can't go with --fix or --patch")
     if arguments.fix and "-" in arguments.paths and len(arguments.paths) > 1:
         raise SettingsError("--fix prints a fixed standard input, so - can't go with other paths")
+    if arguments.add_ignores is not None:
+        if arguments.fix or arguments.patch:
+            raise SettingsError("--add-ignores hides what --fix and --patch change: choose one")
+        if arguments.write_baseline:
+            raise SettingsError("--add-ignores and --write-baseline both make findings known: choose one")
+        if "-" in arguments.paths:
+            raise SettingsError("--add-ignores changes files, so it can't read standard input")
     wanted = all_selectors(settings)
     if set(wanted) != {"ALL"}:
         from accumlint.rule_index import all_rules
@@ -203,7 +218,8 @@ def run(arguments: Namespace) -> int:
         write_baseline=arguments.write_baseline or "",
         ratchet=arguments.ratchet,
         diff=arguments.diff or "",
-        fixes=shows_fixes(settings, arguments.statistics) and not (arguments.fix or arguments.patch),
+        fixes=shows_fixes(settings, arguments.statistics)
+        and not (arguments.fix or arguments.patch or arguments.add_ignores is not None),
         working_folder=working_folder,
     )
     unwritten = 0
@@ -218,6 +234,13 @@ def run(arguments: Namespace) -> int:
             with redirect_stdout(sys.stderr) if "-" in arguments.paths else nullcontext():
                 present(report, settings, statistics=arguments.statistics)
         else:
+            if arguments.add_ignores is not None and report.findings:
+                from accumlint.add_ignores import comment_on
+
+                told = comment_on(report, targets, arguments.add_ignores)
+                sys.stderr.write("".join(f"accumlint: {line}\n" for line in told))
+                asked = asked._replace(fixes=shows_fixes(settings, arguments.statistics))
+                report, failing = audit(targets, collection, settings, asked, stdin)
             present(report, settings, statistics=arguments.statistics)
     except (AuditError, PresentError) as error:
         return _complain(str(error))

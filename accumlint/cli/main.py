@@ -1,6 +1,7 @@
 """Entry point: finds the command and imports its file, nothing else.
 
-A command is a module ``accumlint.cli.<name>`` with ``SUMMARY`` (one line), ``add_arguments(parser)`` and
+A command is a module ``accumlint.cli.<name>`` with ``SUMMARY`` (one line), ``add_arguments(parser)``, if it needs
+one ``spelled_out(arguments)`` (the arguments as argparse can read them), and
 ``run(arguments) -> int`` (the exit code: 0 clean, 1 findings, 2 misuse or breakage, 3 nothing to check).
 """
 
@@ -58,7 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"accumlint {name}", description=summary)
     module.add_arguments(parser)
     try:
-        return module.run(parser.parse_args(arguments[1:]))
+        given = arguments[1:]
+        if hasattr(module, "spelled_out"):
+            given = module.spelled_out(given)
+        return module.run(parser.parse_args(given))
     except BrokenPipeError:
         # the reader of a pipe went away (| head): not an error of ours, and nothing more can be written
         sys.stderr.close()

@@ -79,13 +79,18 @@ class Notebook(NamedTuple):
             end_line, end_column = self._file_place(span.end_line or span.line, span.end_column)
         return Span(span.path, line, column, end_line, end_column)
 
-    def _file_place(self, line: int, column: int) -> tuple[int, int]:
+    def offset(self, line: int, column: int) -> int:
+        """Where in ``raw`` a place of the joined text stands."""
         offset = self.starts[min(max(line, 1), len(self.starts)) - 1]
         for _ in range(column - 1):
             match = _CHARACTER.match(self.raw, offset)
             if match is None:  # the closing quote, or an end of line
                 break
             offset = match.end()
+        return offset
+
+    def _file_place(self, line: int, column: int) -> tuple[int, int]:
+        offset = self.offset(line, column)
         ends = _line_starts(self.raw)
         row = bisect.bisect_right(ends, offset) - 1
         return row + 1, offset - ends[row] + 1
@@ -311,7 +316,7 @@ def _parsable(lines: list[str]) -> tuple[list[str], tuple[int, int, str] | None]
         left = _problem(plain)
         if left is None:
             return plain, None
-    return (lines, None) if _newer_python(plain) else (lines, left)
+    return (plain, None) if _newer_python(plain) else (lines, left)
 
 
 def _problem(lines: Sequence[str]) -> tuple[int, int, str] | None:
@@ -326,14 +331,11 @@ def _problem(lines: Sequence[str]) -> tuple[int, int, str] | None:
 
 
 def _newer_python(lines: Sequence[str]) -> bool:
-    """Whether the checks can read what this Python can't; asked only about cells that speak of training."""
-    text = "\n".join(lines) + "\n"
-    if not speaks_of_training(text.encode("utf-8", "surrogatepass")):
-        return False
+    """Whether the checks can read what this Python can't."""
     import libcst
 
     try:
-        libcst.parse_module(text)
+        libcst.parse_module("\n".join(lines) + "\n")
     except Exception:  # noqa: BLE001 - whatever it is, the cell stays unread
         return False
     return True
