@@ -62,7 +62,7 @@ def key(report: Report, finding: Finding) -> Key:
     """What a finding is recognised by."""
     path = report.place(finding.span.path)
     text = report.sources.get(finding.span.path)
-    if text is None:
+    if text is None or finding.about_whole_file:
         return (path, finding.rule, "", finding.message)
     lines = split_lines(text)
     line = lines[finding.span.line - 1] if finding.span.line <= len(lines) else ""

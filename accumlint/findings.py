@@ -92,6 +92,11 @@ class Finding:
     related: tuple[Related, ...] = ()
     fix: Fix | None = None
 
+    @property
+    def about_whole_file(self) -> bool:
+        """Whether it speaks of its file and not of the line that it stands at."""
+        return self.rule == "ACC003" and (self.span.line, self.span.column) == (1, 1)
+
     def sort_key(self) -> tuple:
         return (self.span, self.rule, self.message)
 

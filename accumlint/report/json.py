@@ -59,6 +59,7 @@ def summary_object(report: Report) -> dict:
         "by_rule": count_by_rule(report.findings),
         "suppressed": summary.suppressed,
         "baselined": summary.baselined,
+        "stale_baseline": summary.stale_baseline,
         "outside_diff": summary.outside_diff,
         "files_checked": summary.files_checked,
         "files_simulated": summary.files_simulated,

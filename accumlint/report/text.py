@@ -68,8 +68,8 @@ def _count(number: int, singular: str, plural: str = "") -> str:
 def excerpt(report: Report, finding: Finding, width: int) -> list[Line]:
     """The source line with a caret below what is meant; empty where the source isn't at hand."""
     span = finding.span
-    if finding.rule == "ACC003" and (span.line, span.column) == (1, 1):
-        return []  # about the whole file: its first line would explain nothing
+    if finding.about_whole_file:
+        return []  # its first line would explain nothing
     source = report.line(span.path, span.line)
     if source is None or not source.strip():
         return []
