@@ -7,10 +7,8 @@ shall and nothing but comments differs; every other byte stays.
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import re
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -22,6 +20,7 @@ from accumlint.rewriting import RewriteError, rewrite
 from accumlint.runner import read
 from accumlint.static import notebooks
 from accumlint.static.discovery import CONFIGURATION, Target, is_notebook
+from accumlint.static.fixes import editing
 
 # The audit's word about itself: a comment can't mend a file that isn't read, or a comment that hides nothing.
 _NOT_HIDDEN = frozenset(("ACC001", "ACC002"))
@@ -104,13 +103,15 @@ def comment_on(report: Report, targets: Sequence[Target], reason: str) -> list[s
 
 
 def _script(data: bytes, findings: Sequence[Finding], reason: str) -> Added:
-    text, encoding = _decoded(data)
-    lines = _lines(text)
-    insertions, left = _plan([data], lines, findings, reason, _line_end(text))
-    try:
-        new = _inserted(lines, insertions).encode(encoding)
-    except UnicodeEncodeError as error:
-        raise _NotPossible(f"its encoding {encoding} lacks a character of the reason") from error
+    known = editing.decoded(data)
+    if known is None:
+        raise _NotPossible("its encoding can't be read back")
+    text, encoding = known
+    lines = editing.Lines(text)
+    insertions, left = _plan([data], lines, findings, reason, lines.ending(1) or "\n")
+    new = editing.encoded(_inserted(lines, insertions), encoding)
+    if new is None:
+        raise _NotPossible(f"its encoding {encoding} lacks a character of the reason")
     return _checked(data, [data], new, [new], findings, insertions, left)
 
 
@@ -121,7 +122,7 @@ def _notebook(data: bytes, findings: Sequence[Finding], reason: str) -> Added:
         raise _NotPossible("it is no notebook that can be read") from error
     if before is None or before.raw.encode() != data:
         raise _NotPossible("only notebooks in plain UTF-8 are changed")
-    insertions, left = _plan(before.programs, _lines(before.text), findings, reason, "\n")
+    insertions, left = _plan(before.programs, editing.Lines(before.text), findings, reason, "\n")
     raw, end = [], len(before.raw)
     for insertion in sorted(insertions, reverse=True):
         offset = before.offset(insertion.line, insertion.column)
@@ -132,27 +133,6 @@ def _notebook(data: bytes, findings: Sequence[Finding], reason: str) -> Added:
     if after is None:
         raise _NotPossible("the comments could not be put in without changing anything else")
     return _checked(data, before.programs, new, after.programs, findings, insertions, left)
-
-
-def _decoded(data: bytes) -> tuple[str, str]:
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        text = data.decode(encoding)
-        if text.encode(encoding) == data:
-            return text, encoding
-    except (SyntaxError, LookupError, UnicodeError):
-        pass
-    raise _NotPossible("its encoding can't be read back")
-
-
-def _lines(text: str) -> list[str]:
-    """Lines with their ends."""
-    return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
-
-
-def _line_end(text: str) -> str:
-    match = re.search(r"\r\n|\r|\n", text)
-    return match[0] if match else "\n"
 
 
 def _statements(program: bytes) -> Iterator[_Statement]:
@@ -166,7 +146,7 @@ def _statements(program: bytes) -> Iterator[_Statement]:
 
 
 def _plan(
-    programs: Sequence[bytes], lines: Sequence[str], findings: Sequence[Finding], reason: str, line_end: str
+    programs: Sequence[bytes], lines: editing.Lines, findings: Sequence[Finding], reason: str, line_end: str
 ) -> tuple[list[_Insertion], list[tuple[Finding, str]]]:
     """What to insert where, and the findings for which there is no place."""
     statements = [each for program in programs for each in _statements(program)]
@@ -185,7 +165,7 @@ def _plan(
 def _insertion(
     statement: _Statement,
     codes: Sequence[str],
-    lines: Sequence[str],
+    lines: editing.Lines,
     present: Sequence[suppression.Suppression],
     reason: str,
     line_end: str,
@@ -193,11 +173,11 @@ def _insertion(
     for each in present:
         if each.rules and not each.complaint and each.last_line != suppression.LAST_LINE:
             covers = each.first_line <= statement.first and statement.last <= each.last_line
-            bracket = lines[each.line - 1].find("]", each.column - 1)
+            bracket = lines.content(each.line).find("]", each.column - 1)
             if covers and bracket >= 0:
                 return _Insertion(each.line, bracket + 1, "".join(f", {code}" for code in codes))
     comment = _comment(codes, reason)
-    content = lines[statement.first - 1].rstrip("\r\n")
+    content = lines.content(statement.first)
     if statement.first == statement.last and "accumlint:" not in content:
         return _Insertion(statement.last, len(content.rstrip()) + 1, f"  {comment}")
     indent = content[: len(content) - len(content.lstrip())]
@@ -208,11 +188,9 @@ def _comment(codes: Iterable[str], reason: str) -> str:
     return f"# accumlint: ignore[{', '.join(codes)}] {reason}".rstrip()
 
 
-def _inserted(lines: Sequence[str], insertions: Iterable[_Insertion]) -> str:
-    changed = list(lines)
-    for line, column, text in sorted(insertions, reverse=True):
-        changed[line - 1] = changed[line - 1][: column - 1] + text + changed[line - 1][column - 1 :]
-    return "".join(changed)
+def _inserted(lines: editing.Lines, insertions: Iterable[_Insertion]) -> str:
+    offsets = [(lines.offset(line, column), text) for line, column, text in insertions]
+    return editing.apply(lines.text, [editing.Change(offset, offset, text) for offset, text in offsets])
 
 
 def _checked(
@@ -266,21 +244,20 @@ def _configuration(name: str, data: bytes, findings: Sequence[Finding], reason: 
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise _NotPossible("its encoding can't be read back") from error
-    lines = _lines(text)
-    present = suppression.in_configuration(data)
+    lines = editing.Lines(text)
     rules: dict[int, set[str]] = {}
     left: list[tuple[Finding, str]] = []
     for finding in findings:
         line = finding.span.line
-        content = lines[line - 1] if line <= len(lines) else ""
-        before = lines[line - 2] if 1 < line <= len(lines) + 1 else ""
+        content = lines.content(line) if line <= len(lines) else ""
+        before = lines.content(line - 1) if 1 < line <= len(lines) else ""
         goes_on = content.rstrip().endswith("\\") or before.rstrip().endswith("\\")
         if not content.strip() or "#" in content or (suffix in _SHELL and goes_on):
             left.append((finding, "its line takes no comment"))
         else:
             rules.setdefault(line, set()).add(finding.rule)
     insertions = [
-        _Insertion(line, len(lines[line - 1].rstrip()) + 1, f"  {_comment(sorted(codes), reason)}")
+        _Insertion(line, len(lines.content(line).rstrip()) + 1, f"  {_comment(sorted(codes), reason)}")
         for line, codes in rules.items()
     ]
     new = _inserted(lines, insertions).encode("utf-8")

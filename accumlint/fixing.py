@@ -14,7 +14,7 @@ from accumlint import runner
 from accumlint.findings import Finding
 from accumlint.rewriting import RewriteError, rewrite
 from accumlint.settings import Settings
-from accumlint.static.discovery import STDIN, Target, is_notebook, is_notebook
+from accumlint.static.discovery import STDIN, Target, is_notebook
 from accumlint.static.fixes.offer import Applied, fix_file, with_fixes
 
 # Every candidate costs a simulation of the file: what is larger than this is generated, or takes minutes.
