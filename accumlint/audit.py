@@ -30,6 +30,7 @@ class Asked(NamedTuple):
     diff: str = ""
     fixes: bool = False  # try out a fix for each finding: every one of them costs some simulations
     working_folder: str = "."
+    detail: bool = False  # loop reports say all that the engine knows
 
 
 # Tests replace the engine by a small one of their own.
@@ -43,7 +44,7 @@ def audit(
 
     Raises :class:`AuditError` where the engine, the baseline or git can't do their part.
     """
-    choice = runner.EngineChoice(ENGINE, settings.root, settings.vocabulary)
+    choice = runner.EngineChoice(ENGINE, settings.root, settings.vocabulary, asked.detail)
     try:
         done = runner.run(targets, choice, settings.jobs, stdin)
     except runner.RunnerError as error:
@@ -63,7 +64,9 @@ def audit(
     summary = _count(done, collection, errors)._replace(suppressed=suppressed)
     sources, notebooks = _sources(found, by_name, stdin) if found else ({}, {})
     places = _places(found, by_name, settings, asked)
-    report = Report(tuple(found), summary, sources, places, notebooks)
+    loops = {outcome.name: outcome.loops for outcome in done.outcomes if outcome.loops}
+    ended = {outcome.name: outcome.skipped for outcome in done.outcomes if outcome.skipped}
+    report = Report(tuple(found), summary, sources, places, notebooks, loops, ended)
     if asked.diff:
         report = _only_changed(report, asked, by_name)
     failing_findings = report.findings

@@ -56,6 +56,7 @@ class EngineChoice(NamedTuple):
     module: str = "accumlint.static.engine"
     root: str = "."
     vocabulary: Mapping[str, Any] = {}
+    detail: bool = False
 
 
 class Outcome(NamedTuple):
@@ -100,7 +101,7 @@ class Engine:
         except ImportError as error:
             raise RunnerError(f"the engine {self._choice.module} can't be loaded: {error}") from error
         project = module.Project(self._choice.root)
-        settings = module.EngineSettings(vocabulary=self._choice.vocabulary)
+        settings = module.EngineSettings(vocabulary=self._choice.vocabulary, detail=self._choice.detail)
         if not gc.get_freeze_count():
             gc.freeze()  # modules stay: nothing of them will ever be garbage
         return lambda data, name: module.examine(data, name, project, settings)

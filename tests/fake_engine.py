@@ -51,6 +51,7 @@ class Project:
 @dataclass
 class EngineSettings:
     vocabulary: dict = field(default_factory=dict)
+    detail: bool = False
 
 
 @dataclass

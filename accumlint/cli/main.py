@@ -17,6 +17,7 @@ from accumlint import __version__
 # name on the command line -> (module below accumlint.cli, one line for --help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("check", "check scripts and configurations against the accumulation contract"),
+    "audit": ("audit", "report on a whole tree: ranked findings, windows drawn; merge joins reports of many"),
     "trace": ("trace", "show the simulated windows of a script and what was recognised in it"),
     "probe": ("probe", "run a script on a tiny model and judge its windows by what torch did"),
     "selftest": ("selftest", "break a correct loop in every known way and show that each fault is seen"),

@@ -11,7 +11,7 @@ from accumlint.report.text import Line, wrap
 from accumlint.report.timeline import draw
 
 # Fields of a loop that the heading or the pictures show
-_SHOWN_ELSEWHERE = ("function", "line", "timelines")
+_SHOWN_ELSEWHERE = ("function", "line", "timelines", "detail")
 
 
 def fields(loop: Any) -> dict[str, Any]:

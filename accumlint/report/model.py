@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from accumlint.findings import Finding, Span
@@ -38,7 +38,8 @@ class Report(NamedTuple):
     ``sources`` has the text of every file that a finding stands in; ``places`` leads from a finding's path
     to the path relative to the repository, which is what code hosts want. In a notebook (``notebooks``: path ->
     its map) the text is that of its code cells joined, and spans are places in it: :meth:`where` and
-    :meth:`in_file` translate them for people and for programs that know only files.
+    :meth:`in_file` translate them for people and for programs that know only files. ``loops`` has the loop
+    reports of every script that has any, ``ended`` the sieve that ended a file early.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -46,6 +47,8 @@ class Report(NamedTuple):
     sources: Mapping[str, str] = {}
     places: Mapping[str, str] = {}
     notebooks: Mapping[str, Notebook] = {}
+    loops: Mapping[str, tuple[Any, ...]] = {}
+    ended: Mapping[str, str] = {}
 
     def place(self, path: str) -> str:
         return self.places.get(path, path)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accumlint import knowledge
 from accumlint.contract import clauses
-from accumlint.contract.events import Trace
+from accumlint.contract.events import Kind, Trace
+from accumlint.contract.signature import signature
 from accumlint.contract.timeline import timeline
 from accumlint.contract.verdicts import Judgement, Violation
 from accumlint.contract.windows import Ledger, Window
@@ -21,6 +22,7 @@ from accumlint.static.project import SITES_PER_MODULE, Project
 from accumlint.static.structure import NO_TRAINING_LOOP, worth_simulating
 from accumlint.static.vocabulary import Vocabulary, build, shipped
 
+DRAWN = 4  # pictures of one loop: the usual path and those on which something breaks
 CONTROLS = 4  # paths on which a broken clause is tried again at an even length
 
 __all__ = ["EngineSettings", "LoopReport", "Project", "analyse", "examine"]
@@ -28,17 +30,36 @@ __all__ = ["EngineSettings", "LoopReport", "Project", "analyse", "examine"]
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """What a team adds: its own names, in the shape of ``rules/vocabulary/torch.yaml``."""
+    """What a team adds: its own names, in the shape of ``rules/vocabulary/torch.yaml``.
+
+    ``detail``: loop reports also say where the loop stands and which findings and weights it has; positions of
+    scripts that are clean are computed for that, which a hook need not pay.
+    """
 
     vocabulary: Mapping[str, Any] = field(default_factory=dict)
+    detail: bool = False
 
     def names(self) -> Vocabulary:
         return build(self.vocabulary) if self.vocabulary else shipped()
 
 
 @dataclass(frozen=True)
+class Detail:
+    """What an audit shows of a loop beyond the rest.
+
+    ``path``, ``line``: the head of the loop that carries the microbatches; ``signatures``: the weights behind each
+    timeline, in the same order; ``breaks``: (rule, path, line, index of the timeline or -1) of what was found.
+    """
+
+    path: str
+    line: int
+    signatures: tuple[dict[str, Any], ...] = ()
+    breaks: tuple[tuple[str, str, int, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class LoopReport:
-    """What was recognised in one training loop."""
+    """What was recognised in one training loop; ``detail`` only where it was asked for."""
 
     function: str
     line: int
@@ -50,6 +71,7 @@ class LoopReport:
     assumed: tuple[str, ...] = ()
     not_followed: tuple[str, ...] = ()
     timelines: tuple[dict[str, Any], ...] = ()
+    detail: Detail | None = None
 
 
 def analyse(source: bytes, path: str, project: Project, settings: EngineSettings) -> FileReport:
@@ -76,12 +98,14 @@ def examine(source: bytes, path: str, project: Project, settings: EngineSettings
         _only_if_none_steps(judged)
         broken = [i for i, (_, ledgers) in enumerate(judged) if any(judgement.violations for _, judgement in ledgers)]
         controls = [_judge(trace) for i in broken[:CONTROLS] if (trace := explorer.control(root, i)) is not None]
-        for reported in _reported(root, judged, controls):
+        broken_clauses = _reported(root, judged, controls)
+        for reported in broken_clauses:
             key = (reported.violation.rule, reported.violation.site)
             held = collected.get(key)
             if held is None or held.confidence < reported.confidence:
                 collected[key] = reported
-        loops.append(_loop_report(root, judged, places))
+        loop = _loop_report(root, judged, places)
+        loops.append(_with_detail(loop, judged, broken_clauses, places) if settings.detail else loop)
     findings = [finding for reported in collected.values() if (finding := _finding(reported, places)) is not None]
     findings += _incomplete(explored, loops, path, findings)
     findings.sort(key=Finding.sort_key)
@@ -316,6 +340,36 @@ def _loop_report(root: Explored, judged: Judged, places: Places) -> LoopReport:
     timelines = tuple(timeline(ledger) for _, ledgers in judged[:2] for ledger, _ in ledgers if ledger.windows)
     frameworks = tuple(sorted({t.removeprefix("framework ") for trace, _ in judged for t in trace.traits if t.startswith("framework ")}))
     return LoopReport(root.root.name, line, window, frameworks, objects, len(root.traces), flags, assumed, tuple(gaps), timelines)
+
+
+def _with_detail(loop: LoopReport, judged: Judged, broken: list[_Reported], places: Places) -> LoopReport:
+    """The report with the windows behind its findings drawn too, their weights, and the place of the loop."""
+    ledgers = [ledger for _, ledgers in judged[:2] for ledger, _ in ledgers if ledger.windows]
+    ledgers += [reported.ledger for reported in broken if reported.ledger.windows]
+    timelines: list[dict[str, Any]] = []
+    signatures = []
+    for ledger in ledgers:
+        shown = timeline(ledger)
+        if shown not in timelines and len(timelines) < DRAWN:
+            timelines.append(shown)
+            signatures.append(signature(ledger))
+    breaks = []
+    for reported in broken:
+        span = places.span(reported.violation.site)
+        if span is not None:
+            shown = timeline(reported.ledger)
+            index = timelines.index(shown) if shown in timelines else -1
+            breaks.append((reported.violation.rule, span.path, span.line, index))
+    head = places.span(_head(judged))
+    path, line = (head.path, head.line) if head is not None else (places.module.path, loop.line)
+    detail = Detail(path, line, tuple(signatures), tuple(sorted(breaks)))
+    return replace(loop, timelines=tuple(timelines), detail=detail)
+
+
+def _head(judged: Judged) -> int:
+    """The site of the loop that carries the microbatches, -1 where a framework runs it."""
+    sites = (e.site for trace, _ in judged for e in trace.events if e.kind is Kind.LOOP and e.details["role"] == "micro")
+    return next(sites, -1)
 
 
 def _incomplete(explored: list[Explored], loops: list[LoopReport], path: str, findings: list[Finding]) -> list[Finding]:

@@ -1,0 +1,36 @@
+"""The joint report as Markdown."""
+
+from __future__ import annotations
+
+from accumlint.report.audit.markdown import code, escape, steps, table
+from accumlint.report.audit.merge import Joined, verdict_line
+from accumlint.report.audit.model import verdict_line as own_verdict
+
+
+def render(joined: Joined) -> str:
+    """The whole document."""
+    parts = [
+        "# Gradient accumulation audit of many repositories",
+        f"**{verdict_line(joined)}**",
+        "## Repositories, worst first",
+        table(
+            ("", "repository", "errors", "warnings", "advice", "accumulating loops", "affected", "revision"),
+            (
+                [str(n), escape(each.name), str(each.errors), str(each.warnings), str(each.advice), str(each.audit.coverage.accumulating),
+                 str(each.affected), code(each.audit.revision.commit[:12]) if each.audit.revision else ""]
+                for n, each in enumerate(joined.repositories, 1)
+            ),
+        ),
+        "## Rules, worst first",
+        table(
+            ("rule", "name", "findings", "errors", "repositories"),
+            ([each.rule, escape(each.name), str(each.findings), str(each.errors), escape(", ".join(each.repositories))] for each in joined.rules),
+        ),
+    ]  # fmt: skip
+    for each in joined.repositories:
+        parts += [f"## {escape(each.name)}", escape(own_verdict(each.audit)), *steps([s for s in each.audit.first if s.rule])]
+    notes = [f"- {escape(each.report)}: {escape(each.reason)}" for each in (*joined.unused, *joined.replaced)]
+    if notes:
+        parts += ["## Reports that were not used", "\n".join(notes)]
+    parts.append(f"Made by accumlint {joined.version}.")
+    return "\n\n".join(parts) + "\n"
