@@ -62,9 +62,10 @@ def audit(
     if found:  # most runs have nothing to select from, and need not load what selecting takes
         found = _select(found, settings, by_name)
     summary = _count(done, collection, errors)._replace(suppressed=suppressed)
-    sources, notebooks = _sources(found, by_name, stdin) if found else ({}, {})
-    places = _places(found, by_name, settings, asked)
     loops = {outcome.name: outcome.loops for outcome in done.outcomes if outcome.loops}
+    shown = {finding.span.path for finding in found} | (set(loops) if asked.detail else set())
+    sources, notebooks = _sources(shown, by_name, stdin) if shown else ({}, {})
+    places = _places(found, by_name, settings, asked)
     ended = {outcome.name: outcome.skipped for outcome in done.outcomes if outcome.skipped}
     report = Report(tuple(found), summary, sources, places, notebooks, loops, ended)
     if asked.diff:
@@ -275,12 +276,12 @@ def _notebook(target: Target, data: bytes) -> Notebook | None:
 
 
 def _sources(
-    found: Iterable[Finding], by_name: dict[str, Target], stdin: bytes
+    names: Iterable[str], by_name: dict[str, Target], stdin: bytes
 ) -> tuple[dict[str, str], dict[str, Notebook]]:
-    """The texts that findings stand in, and the maps of those that are notebooks."""
+    """The texts of files that are shown, and the maps of those that are notebooks."""
     texts: dict[str, str] = {}
     notebooks: dict[str, Notebook] = {}
-    for name in sorted({finding.span.path for finding in found}):
+    for name in sorted(names):
         target = by_name.get(name)
         try:
             data = runner.read(target, stdin) if target is not None else None

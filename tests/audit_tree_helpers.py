@@ -77,7 +77,6 @@ TREE = {
     "broken.py": "import torch\nfor x in loader:\n    loss.backward(\n",
     "plain.py": "print('nothing to train')\n",
     "ds.json": DEEPSPEED,
-    "notes.ipynb": "{}",
 }
 
 

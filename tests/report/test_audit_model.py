@@ -1,10 +1,12 @@
 """What an audit says of a tree: weights, ranks, what was not analysed, what to do first."""
 
+import json
 import os
 
 import pytest
 from audit_tree_helpers import CLEARED, FIXTURES, MEAN_OF_MEANS, RIGHT, SHORT_TAIL, TREE, audited, loops_of
 
+from accumlint.cli.main import main
 from accumlint.report.audit.identity import name_in_remote
 
 
@@ -93,9 +95,24 @@ def test_what_was_not_analysed_is_said_with_the_reason(tree, capsys):
     tree({**TREE, "tests/test_train.py": MEAN_OF_MEANS})
     left = {each["reason"]: each for each in audited(capsys)["coverage"]["left"]}
     assert left["syntax-error"]["places"] == [
-        {"path": "broken.py", "line": 3, "message": "cannot be parsed: '(' was never closed"}
+        {"path": "broken.py", "line": 3, "message": "cannot be parsed: '(' was never closed", "cell": 0}
     ]
-    assert left["notebook"]["files"] == 1 and left["test-code"]["files"] == 1
+    assert left["test-code"]["files"] == 1
+
+
+def test_places_in_a_notebook_are_told_by_cell(tree, capsys):
+    cells = [{"cell_type": "markdown", "source": "# training"}] + [
+        {"cell_type": "code", "source": source, "outputs": [], "metadata": {}} for source in ("import os\n", MEAN_OF_MEANS)
+    ]
+    tree({"train.ipynb": json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})})
+    document = audited(capsys)
+    (finding,) = [each for each in document["findings"] if each["rule"] == "ACC101"]
+    (loop,) = document["loops"]
+    line = MEAN_OF_MEANS.split("\n").index("        (loss / accum_steps).backward()") + 1
+    assert (finding["cell"], finding["line"], finding["loops"]) == (3, line, [0])
+    assert (loop["place"]["cell"], loop["place"]["line"]) == (3, 8)
+    assert main(["audit"]) == 0
+    assert f"`train.ipynb:cell 3:{line}`" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

@@ -22,6 +22,7 @@ from accumlint.report.audit.model import (
     counts,
     revision_line,
     say,
+    spot,
     verdict_line,
     what_was_looked_at,
 )
@@ -59,8 +60,8 @@ def badge(severity: str) -> Element:
     return h("span", {"class": f"badge {severity}"}, severity)
 
 
-def place(path: str, line: int) -> Element:
-    return h("code", {}, f"{path}:{line}")
+def place(where: Place | Finding) -> Element:
+    return h("code", {}, spot(where))
 
 
 def _header(audit: Audit) -> Element:
@@ -108,8 +109,8 @@ def _step(audit: Audit, step: Step) -> Element:
 
 
 def _step_place(audit: Audit, step: Step, where: Place) -> Element:
-    number = next((n for n, f in enumerate(audit.findings) if (f.rule, f.path, f.line) == (step.rule, where.path, where.line)), None)
-    name = place(where.path, where.line)
+    number = next((n for n, f in enumerate(audit.findings) if (f.rule, f.path, f.cell, f.line) == (step.rule, where.path, where.cell, where.line)), None)
+    name = place(where)
     shown = h("a", {"href": f"#f{number + 1}"}, name) if number is not None else name
     return h("li", {}, shown, f" {where.message}" if where.message else "")
 
@@ -141,13 +142,13 @@ def _findings(audit: Audit) -> Element:
 
 
 def _finding(audit: Audit, finding: Finding, index: int) -> Element:
-    head = h("h3", {}, badge(finding.severity), " ", rule_link(finding.rule), f" {finding.name} ", place(finding.path, finding.line),
+    head = h("h3", {}, badge(finding.severity), " ", rule_link(finding.rule), f" {finding.name} ", place(finding),
              h("span", {"class": "meta"}, "" if finding.confidence == "certain" else f" · {finding.confidence}"))  # fmt: skip
     parts: list = [head, h("p", {}, finding.message)]
     if finding.source:
         parts.append(h("pre", {}, h("code", {}, finding.source)))
     for related in finding.related:
-        parts.append(h("p", {"class": "small"}, place(related.path, related.line), f" {related.message}"))
+        parts.append(h("p", {"class": "small"}, place(related), f" {related.message}"))
     facts = []
     if finding.windows:
         facts.append(f"windows of {', '.join(map(str, finding.windows))} microbatches")
@@ -173,7 +174,7 @@ def _loops(audit: Audit) -> Element:
         return section("loops", "Training loops", h("p", {}, "No training loop was found."))
     body = [_loop(audit, loop, n, is_open=loop.kind == "broken" and n < LOOPS_OPEN) for n, loop in drawn]
     if plain:
-        rows = [h("li", {}, place(each.place.path, each.place.line), f" {each.function}") for each in plain]
+        rows = [h("li", {}, place(each.place), f" {each.function}") for each in plain]
         title = f"{say(len(plain), 'loop')} in which every optimizer step uses one microbatch"
         body.append(h("details", {"class": "fold"}, h("summary", {}, title), h("div", {}, h("ul", {}, rows))))
     intro = h("p", {"class": "soft"}, "Each picture is a simulation with small numbers, not a run. ", h("a", {"href": "#reading"}, "How to read the pictures"))
@@ -195,7 +196,7 @@ def _loop(audit: Audit, loop: Loop, index: int, is_open: bool) -> Element:
         kind, words = _STATES[loop.kind]
         state = [h("span", {"class": f"badge {kind}"}, words)]
     frameworks = " · ".join(loop.frameworks) or "plain PyTorch"
-    summary = h("summary", {}, h("b", {}, f"Loop {index + 1} "), place(loop.place.path, loop.place.line), f" {loop.function} — ", state,
+    summary = h("summary", {}, h("b", {}, f"Loop {index + 1} "), place(loop.place), f" {loop.function} — ", state,
                 h("span", {"class": "meta"}, f" · {frameworks}"))  # fmt: skip
     facts = [
         ("window (K)", loop.window), ("objects", ", ".join(loop.objects)),
@@ -206,7 +207,7 @@ def _loop(audit: Audit, loop: Loop, index: int, is_open: bool) -> Element:
         facts.insert(0, ("reached from", loop.path))
     listed = h("dl", {}, [[h("dt", {}, label), h("dd", {}, words)] for label, words in facts if words])
     rules = [
-        h("li", {}, badge(each.severity), " ", h("a", {"href": f"#f{n + 1}"}, f"{each.rule} {each.name}"), " ", place(each.path, each.line), f" {each.message}")
+        h("li", {}, badge(each.severity), " ", h("a", {"href": f"#f{n + 1}"}, f"{each.rule} {each.name}"), " ", place(each), f" {each.message}")
         for n, each in zip(loop.findings, found)
     ]  # fmt: skip
     drawn = [_picture(audit, loop, picture, f"l{index + 1}p{n + 1}", n) for n, picture in enumerate(loop.pictures)]
@@ -278,7 +279,7 @@ def _left(left: Left) -> Element:
     title = f"{say(left.files, 'loop' if left.reason == 'loop' else 'file')}: {left.why}"
     if not left.places:
         return h("p", {}, title)
-    rows = [h("li", {}, place(each.path, each.line), f" {each.message}") for each in left.places]
+    rows = [h("li", {}, place(each), f" {each.message}") for each in left.places]
     return h("details", {"class": "fold"}, h("summary", {}, title), h("div", {}, h("ul", {}, rows)))
 
 

@@ -18,6 +18,7 @@ from accumlint.report.audit.model import (
     counts,
     revision_line,
     say,
+    spot,
     verdict_line,
     what_was_looked_at,
 )
@@ -42,8 +43,8 @@ def code(text: str) -> str:
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-def place(where: Place) -> str:
-    return code(f"{where.path}:{where.line}")
+def place(where: Place | Finding) -> str:
+    return code(spot(where))
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -107,7 +108,7 @@ def _findings(findings: Sequence[Finding]) -> str:
         sure = "" if finding.confidence == "certain" else f" ({finding.confidence})"
         rows.append([
             f"{finding.severity}{sure}", f"{finding.rule} {escape(finding.name)}",
-            code(f"{finding.path}:{finding.line}"), escape(finding.message),
+            place(finding), escape(finding.message),
         ])  # fmt: skip
     text = table(("severity", "rule", "place", "what is wrong"), rows)
     hidden = len(findings) - FINDINGS_SHOWN

@@ -115,7 +115,7 @@ def _rules(repositories: Sequence[Repository]) -> tuple[RuleCount, ...]:
             found.setdefault(rule, []).extend((repository.name, each) for each in here)
     table = []
     for rule, here in found.items():
-        worst = min((finding for _, finding in here), key=lambda f: (*rank(f.severity, f.confidence, f.clause), f.path, f.line, f.message))
+        worst = min((finding for _, finding in here), key=lambda f: (*rank(f.severity, f.confidence, f.clause), f.path, f.cell, f.line, f.message))
         names = tuple(dict.fromkeys(name for name, _ in here))
         errors = sum(1 for _, finding in here if finding.severity == "error")
         table.append(RuleCount(rule, worst.name, len(here), errors, names, worst))

@@ -104,7 +104,7 @@ def _repository(repository: Repository, index: int) -> Element:
 
 def _line(finding: Finding) -> Element:
     sure = "" if finding.confidence == "certain" else f" ({finding.confidence})"
-    return h("li", {}, badge(finding.severity), " ", rule_link(finding.rule), f" {finding.name}{sure} ", place(finding.path, finding.line), f" {finding.message}")
+    return h("li", {}, badge(finding.severity), " ", rule_link(finding.rule), f" {finding.name}{sure} ", place(finding), f" {finding.message}")
 
 
 def _not_used(joined: Joined) -> Element | None:

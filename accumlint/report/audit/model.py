@@ -6,6 +6,7 @@ passed on. Everything here is a pure function of a run: the same tree gives the 
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,16 +35,20 @@ PLACES_SHOWN = 5
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a file, with what is said of it."""
+    """A line of a file, with what is said of it; in a notebook the line is that of its ``cell`` (0: no notebook)."""
 
     path: str
     line: int
     message: str = ""
+    cell: int = 0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding. ``loops``: indices of the loops that it was found in; ``windows``: microbatches of each window."""
+    """One finding. ``loops``: indices of the loops that it was found in; ``windows``: microbatches of each window.
+
+    In a notebook ``line`` is counted within its ``cell`` (0: no notebook).
+    """
 
     rule: str
     name: str
@@ -54,6 +59,7 @@ class Finding:
     line: int
     column: int
     message: str
+    cell: int = 0
     source: str = ""
     related: tuple[Place, ...] = ()
     windows: tuple[int, ...] = ()
@@ -249,7 +255,7 @@ def rank(severity: str, confidence: str, clause: str) -> tuple[int, int, int]:
 
 def _finding_rank(finding: Finding) -> tuple:
     harm = rank(finding.severity, finding.confidence, finding.clause)
-    return (*harm, finding.path, finding.line, finding.column, finding.rule, finding.message)
+    return (*harm, finding.path, finding.cell, finding.line, finding.column, finding.rule, finding.message)
 
 
 def script_of(source: bytes) -> Script:
@@ -270,18 +276,19 @@ def build(
 
     ``scripts`` knows the files that hold loops, ``advice`` the first thing to do about each rule.
     """
-    findings = sorted((_finding(report, each) for each in report.findings), key=_finding_rank)
-    index = {(each.rule, each.path, each.line): number for number, each in reversed(list(enumerate(findings)))}
+    ranked = sorted(((_finding(report, each), each.span.line) for each in report.findings), key=lambda pair: _finding_rank(pair[0]))
+    findings = [each for each, _ in ranked]
+    index = {(each.rule, each.path, line): number for number, (each, line) in reversed(list(enumerate(ranked)))}
     loops = [
-        _loop(path, each, index, findings, scripts.get(path, Script(False, False)))
+        _loop(report, path, each, index, findings, scripts.get(path, Script(False, False)))
         for path in sorted(report.loops)
         for each in report.loops[path]
     ]
-    loops.sort(key=lambda loop: (_KINDS.index(loop.kind), min(loop.findings, default=0), loop.path, loop.place.line, loop.function))
+    loops.sort(key=lambda loop: (_KINDS.index(loop.kind), min(loop.findings, default=0), loop.path, loop.place.cell, loop.place.line, loop.function))
     for number, loop in enumerate(loops):
         for position in loop.findings:
             held = findings[position]
-            findings[position] = _replaced(held, loops=(*held.loops, number))
+            findings[position] = dataclasses.replace(held, loops=(*held.loops, number))
     configurations = tuple(
         Configuration(a.path, a.dialect, tuple(Row(r.quantity, r.value, r.source) for r in a.rows), a.closes, a.verdict)
         for a in arithmetic
@@ -294,10 +301,14 @@ def build(
 _KINDS = ("broken", "not-followed", "clean", "no-window")
 
 
-def _replaced(finding: Finding, **changes: Any) -> Finding:
-    import dataclasses
+def _place(report: Report, path: str, line: int, message: str = "") -> Place:
+    cell, line = report.cell(path, line) or (0, line)
+    return Place(path, line, message, cell)
 
-    return dataclasses.replace(finding, **changes)
+
+def spot(where: Place | Finding) -> str:
+    """A place as people read it: path, line, and the cell of a notebook."""
+    return f"{where.path}:cell {where.cell}:{where.line}" if where.cell else f"{where.path}:{where.line}"
 
 
 def _finding(report: Report, finding: found.Finding) -> Finding:
@@ -307,16 +318,17 @@ def _finding(report: Report, finding: found.Finding) -> Finding:
     fix = ""
     if finding.fix is not None:
         fix = finding.fix.title + ("" if finding.fix.safe else f" (unsafe: {finding.fix.why_unsafe or 'it may change more'})")
+    place = _place(report, span.path, span.line)
     return Finding(
         finding.rule, finding.name, finding.clause, finding.severity.label, finding.confidence.label,
-        span.path, span.line, span.column, finding.message, source[:400],
-        tuple(Place(each.span.path, each.span.line, each.message) for each in finding.related),
+        span.path, place.line, span.column, finding.message, place.cell, source[:400],
+        tuple(_place(report, each.span.path, each.span.line, each.message) for each in finding.related),
         tuple(int(size) for size in evidence.get("windows") or ()),
         tuple(map(str, evidence.get("flags") or ())), str(evidence.get("note") or ""), fix,
     )  # fmt: skip
 
 
-def _loop(path: str, loop: Any, index: Mapping[tuple, int], findings: Sequence[Finding], script: Script) -> Loop:
+def _loop(report: Report, path: str, loop: Any, index: Mapping[tuple, int], findings: Sequence[Finding], script: Script) -> Loop:
     detail = loop.detail
     breaks = [(index[rule, where, line], drawn) for rule, where, line, drawn in detail.breaks if (rule, where, line) in index]
     pictures = []
@@ -333,7 +345,7 @@ def _loop(path: str, loop: Any, index: Mapping[tuple, int], findings: Sequence[F
     else:
         kind = "no-window" if pictures or not loop.window else "not-followed"
     return Loop(
-        path, "" if loop.function == "<module>" else loop.function, Place(detail.path, detail.line), kind,
+        path, "" if loop.function == "<module>" else loop.function, _place(report, detail.path, detail.line), kind,
         loop.window, tuple(loop.frameworks), _objects(loop.objects), loop.paths, tuple(loop.flags), tuple(loop.assumed),
         tuple(loop.not_followed), tuple(pictures) if kind != "no-window" else (), shown,
         _commands(path, loop.objects, script, kind, [findings[each].rule for each in shown]),
@@ -405,7 +417,6 @@ def _off(window: Weights) -> bool:
 
 # reason -> what to think of it
 WHY_LEFT = {
-    "notebook": "notebooks are not read",
     "test-code": "test code, read only when its folder is named or with --include-tests",
     "excluded": "excluded by the settings",
     "git-ignored": "ignored by git",
@@ -427,13 +438,13 @@ def _coverage(report: Report, loops: Sequence[Loop], findings: Sequence[Finding]
     for path, sieve in sorted(report.ended.items()):
         if sieve in _ENDED:
             said = next((f for f in findings if f.path == path and f.rule in ("ACC001", "ACC003")), None)
-            named.setdefault(sieve, []).append(Place(path, said.line if said else 1, said.message if said else ""))
+            named.setdefault(sieve, []).append(Place(path, said.line, said.message, said.cell) if said else Place(path, 1))
     for path, message in summary.errors:
         named.setdefault("unreadable", []).append(Place(path, 1, message))
     for loop in loops:
         if loop.kind == "not-followed":
             reasons = "; ".join(loop.not_followed) or "no optimizer step was reached from it"
-            named.setdefault("loop", []).append(Place(loop.path, loop.place.line, reasons))
+            named.setdefault("loop", []).append(dataclasses.replace(loop.place, message=reasons))
     counts = {**{reason: number for reason, number in summary.files_skipped.items() if reason not in named},
               **{reason: len(places) for reason, places in named.items()}}  # fmt: skip
     order = list(WHY_LEFT)
@@ -467,7 +478,7 @@ def _first_steps(findings: Sequence[Finding], loops: Sequence[Loop], coverage: C
     steps = []
     for rule in sorted(groups, key=worth)[:STEPS_SHOWN]:
         here = groups[rule]
-        places = tuple(Place(each.path, each.line, each.message) for each in here[:PLACES_SHOWN])
+        places = tuple(Place(each.path, each.line, each.message, each.cell) for each in here[:PLACES_SHOWN])
         steps.append(Step(
             f"Fix {rule} {here[0].name}", advice.get(rule, ""), rule, here[0].severity, len(here), places,
             (f"accumlint explain {rule}",),
@@ -500,7 +511,7 @@ def _proof(loops: Sequence[Loop]) -> list[Step]:
         commands = {command: loop for loop in loops if loop.kind == kind for command in loop.commands if " probe " in command}
         if commands:
             shown = list(commands)[: PLACES_SHOWN if kind == "broken" else 3]
-            places = tuple(Place(commands[each].path, commands[each].place.line) for each in shown)
+            places = tuple(commands[each].place for each in shown)
             steps.append(Step(title, detail, "", "", len(commands), places, tuple(shown)))
     return steps
 
@@ -555,6 +566,7 @@ _WITHOUT = {
     "no-accumulation": "without the words without which nothing accumulates",
     "no-training-loop": "without a loop that holds a backward",
     "no-loop": "without a loop that holds a backward",
+    "not-python": "in another language than Python",
 }
 
 
