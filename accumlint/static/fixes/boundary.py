@@ -10,7 +10,7 @@ import libcst as cst
 
 from accumlint.contract.events import Event, Kind, Trace
 from accumlint.findings import Finding
-from accumlint.static.fixes import moving, names
+from accumlint.static.fixes import moving, names, scope
 from accumlint.static.fixes.editing import Change
 from accumlint.static.fixes.moving import Lifted
 from accumlint.static.fixes.proposal import Proposal
@@ -327,36 +327,13 @@ def _kinds_in(script: Script, statement: cst.CSTNode) -> set[Kind]:
 def available(script: Script, unit: cst.CSTNode, anchor: cst.CSTNode) -> bool:
     """Whether the unit means the same beside the anchor, and whether nothing else needs what it binds."""
     source, target = script.function_of(unit), script.function_of(anchor)
-    needs = names.read(unit)
     if _read_outside(script, unit, anchor if source is target else None):
         return False
-    if source is target:
-        low, high = sorted((script.start(unit), script.start(anchor)))
-        for name in needs:
-            for binder in names.binders(source, name):
-                if low < script.start(binder) < high and not script.inside(binder, unit):
-                    return False
-        return True
-    for name in needs:
-        home = _home(script, name, source)
-        if home is script.tree:
-            if target is not script.tree and name in names.locals_of(target):
-                return False
-        elif any(each is home for each in script.ancestors(target)):
-            continue
-        elif name not in names.locals_of(target):
-            return False
-        elif name in ("self", "cls") and script.class_of(source) is not script.class_of(target):
-            return False
-    return True
-
-
-def _home(script: Script, name: str, function: cst.CSTNode) -> cst.CSTNode:
-    """The function that binds a name as it is seen from ``function``; the module for globals and builtins."""
-    for each in script.ancestors(function):
-        if isinstance(each, (cst.FunctionDef, cst.Lambda)) and name in names.locals_of(each):
-            return each
-    return script.tree
+    needs = names.read(unit)
+    if source is not target:
+        return scope.means_the_same(script, needs, source, target)
+    low, high = sorted((script.start(unit), script.start(anchor)))
+    return not any(scope.bound_between(script, source, name, low, high, unit) for name in needs)
 
 
 def _read_outside(script: Script, unit: cst.CSTNode, anchor: cst.CSTNode | None) -> bool:

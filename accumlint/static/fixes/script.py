@@ -67,6 +67,20 @@ class Script:
         """The node as it is written."""
         return self.text[self.start(node) : self.end(node)]
 
+    def outer_start(self, node: cst.CSTNode) -> int:
+        """Like :meth:`start`, with the parentheses around an expression."""
+        brackets = getattr(node, "lpar", ())
+        return self.start(brackets[0]) if brackets else self.start(node)
+
+    def outer_end(self, node: cst.CSTNode) -> int:
+        """Like :meth:`end`, with the parentheses around an expression."""
+        brackets = getattr(node, "rpar", ())
+        return self.end(brackets[-1]) if brackets else self.end(node)
+
+    def outer_code(self, node: cst.CSTNode) -> str:
+        """The node as it is written, with the parentheses around it."""
+        return self.text[self.outer_start(node) : self.outer_end(node)]
+
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """The node itself and everything around it, the module last."""
         current: cst.CSTNode | None = node
