@@ -16,6 +16,7 @@ BAD = [(rule, example) for rule in PAGES for example in rule.examples if example
 # examples whose fix is not found; each of these turns red as soon as it is
 WAITING = {
     ("ACC102", "a Trainer loss function that ignores the count"): "needs another reduction, which is the author's to choose",
+    ("ACC201", "the accumulation count divides but gates nothing"): "the loop would have to learn to count",
     ("ACC204", "inside accumulate and before the backward"): "whole windows told by a remainder of a literal count as windows with a tail",
     ("ACC302", "a helper that back-propagates under ExitStack"): "the forward would have to move into another function",
     ("ACC303", "every microbatch of the window under no_sync"): "the loop would have to learn which microbatch is its last",

@@ -30,6 +30,8 @@ _ORDER = {
     Kind.SCALER_UPDATE: _Order(True, frozenset()),
     Kind.SCHEDULE: _Order(True, frozenset({Kind.SCALER_UPDATE})),
     Kind.CLEAR: _Order(True, frozenset({Kind.SCALER_UPDATE, Kind.SCHEDULE})),
+    Kind.AVERAGE: _Order(True, frozenset({Kind.SCALER_UPDATE, Kind.SCHEDULE, Kind.CLEAR})),
+    Kind.COUNT: _Order(True, frozenset({Kind.SCALER_UPDATE, Kind.SCHEDULE, Kind.CLEAR})),
 }
 
 _REORDERED = {
@@ -39,6 +41,8 @@ _REORDERED = {
     Kind.CLIP: "the clip now stands elsewhere among the calls of the update, also without accumulation",
     Kind.UNSCALE: "the condition around unscale_() goes, or it now stands elsewhere among the calls of the update",
     Kind.CLEAR: "gradients are now cleared at another point of the update, also without accumulation",
+    Kind.AVERAGE: "the average now moves at another point of the update, also without accumulation",
+    Kind.COUNT: "the counter now moves at another point of the update, also without accumulation",
 }
 
 
@@ -67,6 +71,67 @@ def move_unscale(script: Script, finding: Finding) -> Iterator[Proposal]:
     return _move(script, finding, Kind.UNSCALE)
 
 
+def move_average(script: Script, finding: Finding) -> Iterator[Proposal]:
+    """ACC703: the average of the weights moves once per window, after the step."""
+    return _move(script, finding, Kind.AVERAGE)
+
+
+def move_count(script: Script, finding: Finding) -> Iterator[Proposal]:
+    """ACC701: a counter that is held against a number of updates counts updates."""
+    for related in finding.related:
+        for proposal in _move(script, dataclasses.replace(finding, span=related.span), Kind.COUNT):
+            yield proposal._replace(moves_boundary=True, why_unsafe=proposal.why_unsafe or _seen_between(script, proposal))
+
+
+def _seen_between(script: Script, proposal: Proposal) -> str:
+    """Why a counter that moves at another place is seen with another value; empty where nobody looks in between."""
+    low, high = min(change.start for change in proposal.changes), max(change.end for change in proposal.changes)
+    for node in names.walk(script.tree):
+        if isinstance(node, cst.AugAssign) and low <= script.start(node) <= high:
+            counter = script.code(node.target)
+            for other in names.walk(script.tree):
+                if isinstance(other, (cst.Name, cst.Attribute)) and script.code(other) == counter and not script.inside(other, node):
+                    if low <= script.start(other) <= high:
+                        return f"`{counter}` is read on line {script.line(other)}, before it has moved now"
+    return ""
+
+
+def move_step(script: Script, finding: Finding) -> Iterator[Proposal]:
+    """ACC201: the optimizer steps where the rest of the update already is, behind the gate of the clear or the schedule."""
+    found = next(iter(script.events_at(finding, Kind.STEP)), None)
+    node = script.node(found[2].site) if found is not None else None
+    if found is None or node is None:
+        return
+    trace, _, step = found
+    statement = script.statement(node)
+    for other in trace.events:
+        gates = [gate for gate in (script.node(site) for site in other.gates if site not in step.gates) if isinstance(gate, cst.If)]
+        inner = script.node(other.site)
+        if other.kind in (Kind.CLEAR, Kind.SCHEDULE) and gates and inner is not None and script.inside(inner, gates[0]):
+            anchor = _child_of_arm(script, gates[0], inner)
+            chain = [each for each in map(script.node, (step.site, *reversed(step.stack))) if each is not None]
+            here = [each for each in chain if script.function_of(each) is script.function_of(anchor)]
+            statement = script.statement(here[0]) if here else statement
+            if script.inside(anchor, statement) or not available(script, statement, anchor):
+                return
+            lifted = moving.lift(script, statement)
+            put = moving.put(script, lifted, anchor, after=False)
+            if put is not None:
+                beside = _follows(script, statement, gates[0])
+                why = "" if beside else "the step now comes behind what stood between it and the boundary, also without accumulation"
+                title = f"Move `{_short(script, statement)}` to the boundary, before {_named(script, anchor)}"
+                yield Proposal(title, (lifted.change, put), why, moves_boundary=True)
+            return
+
+
+def _follows(script: Script, statement: cst.CSTNode, gate: cst.If) -> bool:
+    """Whether the gate is the very next statement."""
+    block, child = script.block_of(statement)
+    body = list(moving.children(block))
+    index = next(i for i, each in enumerate(body) if each is child)
+    return index + 1 < len(body) and body[index + 1] is gate
+
+
 def rename_hook(script: Script, finding: Finding) -> Iterator[Proposal]:
     """ACC401 under Lightning: ``on_after_backward`` runs per microbatch, ``on_before_optimizer_step`` per window."""
     node = script.at(finding)
@@ -93,7 +158,7 @@ def _move(script: Script, finding: Finding, kind: Kind) -> Iterator[Proposal]:
     if found is None:
         return
     trace, _, event = found
-    node = script.node(event.site)
+    node = script.at(finding)
     if node is None:
         return
     statement = script.statement(node)
@@ -117,11 +182,11 @@ def _move(script: Script, finding: Finding, kind: Kind) -> Iterator[Proposal]:
 
 
 def _irregular(finding: Finding) -> str:
-    """Why a condition that is right here can't be trusted with K = 1; empty where the windows are all as they should be."""
+    """Why a boundary can't be trusted with K = 1; empty where the first window is as long as it should be."""
     windows = finding.evidence.get("windows") or []
-    if windows and windows[0] == max(windows):
+    if windows and windows[0] == (finding.evidence.get("timeline") or {}).get("k"):
         return ""
-    return "the windows of this loop are irregular, so its boundary may be missed without accumulation too"
+    return "the first window of this loop isn't as long as the others: its boundary may be missed without accumulation too"
 
 
 def _moved(
@@ -229,9 +294,14 @@ def _units(
             unit = outer
         else:
             break
-    yield unit, unit
-    if isinstance(unit, cst.If):
-        yield statement, unit
+    if not isinstance(unit, cst.If):
+        yield unit, unit
+        return
+    gates = [gate for gate in map(script.node, step.gates) if isinstance(gate, cst.If)]
+    forms = [(unit, unit), (statement, unit)]
+    if any(script.code(gate.test) == script.code(unit.test) for gate in gates):
+        forms.reverse()  # behind the gate its own condition would be said twice
+    yield from forms
 
 
 def _over_parameters(script: Script, loop: cst.For) -> bool:
@@ -290,6 +360,11 @@ def _child_of_arm(script: Script, gate: cst.If, node: cst.CSTNode) -> cst.CSTNod
     return script.statement(node)
 
 
+def clearing_place(script: Script, step: cst.CSTNode) -> cst.CSTNode:
+    """The statement behind which gradients are cleared: the step, or what belongs between the two."""
+    return _among_neighbours(script, step, moving.whole(script, step), _ORDER[Kind.CLEAR])
+
+
 def _among_neighbours(script: Script, unit: cst.CSTNode, anchor: cst.CSTNode, order: _Order) -> cst.CSTNode:
     """The statement to stand beside, once the neighbours of the step are passed that come between."""
     block, child = script.block_of(anchor)
@@ -339,7 +414,7 @@ def available(script: Script, unit: cst.CSTNode, anchor: cst.CSTNode) -> bool:
 def _read_outside(script: Script, unit: cst.CSTNode, anchor: cst.CSTNode | None) -> bool:
     """Whether a name that the unit binds is read elsewhere than behind the anchor, in its block."""
     bound = names.bound(unit)
-    if not bound:
+    if not bound or isinstance(script.statement(unit), cst.AugAssign):  # what is augmented was bound before
         return False
     function = script.function_of(unit)
     block = script.block_of(anchor)[0] if anchor is not None else None

@@ -23,6 +23,9 @@ def drop(script: Script, finding: Finding) -> Iterator[Proposal]:
         divisor = _divisor(node)
         assert divisor is not None
         code = script.outer_code(divisor)
+        inlined = _inlined(script, node, statement)
+        if inlined:
+            yield Proposal(f"Remove the division by `{code}`", inlined)
         change = _without(script, node, statement)
         undone, others = _reads(script, node, statement, code)
         reason = ""
@@ -92,6 +95,22 @@ def _without(script: Script, node: cst.CSTNode, statement: cst.CSTNode) -> Chang
     if simple and not left.lpar:
         return Change(script.outer_start(node), script.outer_end(node), script.code(left))
     return Change(script.start(node), script.end(node), script.outer_code(left))
+
+
+def _inlined(script: Script, node: cst.CSTNode, statement: cst.CSTNode) -> tuple[Change, ...]:
+    """``scaled = loss / k`` that only backward reads: the loss itself goes there. Empty where that isn't so."""
+    left = _dividend(node)
+    if not isinstance(statement, cst.Assign) or statement.value is not node or not isinstance(left, cst.Name) or len(statement.targets) != 1:
+        return ()
+    target = statement.targets[0].target
+    function = script.function_of(statement)
+    if not isinstance(target, cst.Name) or target.value == left.value or len(list(names.binders(function, target.value))) != 1:
+        return ()
+    readers = list(names.readers(function, target.value))
+    if len(readers) != 1 or not _goes_to_backward(script, readers[0]):
+        return ()
+    reader = readers[0]
+    return moving.lift(script, statement).change, Change(script.start(reader), script.end(reader), left.value)
 
 
 def _reads(script: Script, node: cst.CSTNode, statement: cst.CSTNode, divisor: str) -> tuple[list[Change], list[cst.Name]]:

@@ -1,4 +1,4 @@
-"""Boundary tests that are wrong by themselves: shifted by one microbatch, or turned round."""
+"""Boundary tests that are wrong by themselves: shifted by one microbatch, turned round, or one too many."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from accumlint.findings import Finding
-from accumlint.static.fixes import names
+from accumlint.static.fixes import moving, names
 from accumlint.static.fixes.editing import Change
 from accumlint.static.fixes.proposal import Proposal
 from accumlint.static.fixes.script import Script
@@ -96,3 +96,41 @@ def turn(script: Script, finding: Finding) -> Iterator[Proposal]:
     if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
         end = script.outer_end(test)
         yield Proposal(title, (Change(end, end, " == 0"),), reason, moves_boundary=True)
+
+
+def unnest(script: Script, finding: Finding) -> Iterator[Proposal]:
+    """ACC209: the framework counts microbatches, so the script's own condition around the update goes."""
+    node = script.at(finding)
+    gate = script.statement(node) if node is not None else None
+    if not isinstance(gate, cst.If) or gate.orelse is not None or not isinstance(gate.body, cst.IndentedBlock) or isinstance(script.parent(gate), cst.If):
+        return
+    if any(not _held_back(script, each) for each in gate.body.body):
+        yield from _ask_accelerator(script, gate)
+        return
+    first, last = moving.first_line(script, gate.body.body[0]), moving.last_line(script, gate)
+    outer, inner = script.indentation(gate), script.indentation(gate.body.body[0])
+    head = Change(script.lines.offset(script.line(gate), 1), script.lines.offset(first, 1), "")
+    inside = moving.string_lines(script, gate)
+    changes = [head]
+    for number in range(first, last + 1):
+        if number not in inside and script.lines.content(number).startswith(inner):
+            at = script.lines.offset(number, 1) + len(outer)
+            changes.append(Change(at, at + len(inner) - len(outer), ""))
+    title = "Call the update on every microbatch: the framework holds it back until the boundary"
+    yield Proposal(title, tuple(changes), moves_boundary=True)
+
+
+def _held_back(script: Script, statement: cst.CSTNode) -> bool:
+    """A call that the framework itself keeps from doing anything before the boundary."""
+    code = script.code(statement)
+    return code.endswith(")") and any(f".{name}(" in code for name in ("step", "zero_grad")) and "=" not in code.split("(")[0]
+
+
+def _ask_accelerator(script: Script, gate: cst.If) -> Iterator[Proposal]:
+    """Where more hangs on the condition than the framework holds back, the accelerator knows when the boundary is."""
+    for node in script.module.sites:
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "accumulate":
+            test = f"{script.code(node.func.value)}.sync_gradients"
+            change = Change(script.outer_start(gate.test), script.outer_end(gate.test), test)
+            yield Proposal(f"Test `{test}`, which counts the microbatches already", (change,), moves_boundary=True)
+            return

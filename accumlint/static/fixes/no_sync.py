@@ -123,9 +123,8 @@ def agree(script: Script, finding: Finding) -> Iterator[Proposal]:
     node = script.at(finding)
     if node is None:
         return
-    for choice in names.walk(script.statement(node)):
-        if not isinstance(choice, cst.IfExp):
-            continue
+    yield from _enabled(script, node)
+    for choice in _choices(script, script.statement(node)):
         silent_if_true = "no_sync" in script.code(choice.body)
         if silent_if_true == ("no_sync" in script.code(choice.orelse)):
             continue
@@ -148,6 +147,37 @@ def agree(script: Script, finding: Finding) -> Iterator[Proposal]:
             change = Change(script.outer_start(choice.test), script.outer_end(choice.test), test)
             yield Proposal("Let the test of the step decide about synchronising too", (change,), reason)
         yield swapped
+
+
+def _choices(script: Script, statement: cst.CSTNode) -> list[cst.IfExp]:
+    """``a if test else b`` in the expressions of a statement, or in what a context of it was assigned."""
+    if not isinstance(statement, cst.With):
+        return [each for each in names.walk(statement) if isinstance(each, cst.IfExp)]
+    found = []
+    for item in statement.items:
+        for each in names.walk(item.item):
+            value = window.resolved(script, each) if isinstance(each, cst.Name) else each
+            found += [inner for inner in names.walk(value) if isinstance(inner, cst.IfExp)] if value is not each or isinstance(each, cst.IfExp) else []
+    return list({id(each): each for each in found}.values())
+
+
+def _enabled(script: Script, node: cst.CSTNode) -> Iterator[Proposal]:
+    """Fabric's ``no_backward_sync(model, enabled=…)``: enabled everywhere but on the last microbatch."""
+    reason = "" if _full_windows_synchronise(script) else _WHY_TURNED
+    for call in names.walk(script.statement(node)):
+        if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value == "no_backward_sync":
+            for argument in call.args:
+                if argument.keyword is not None and argument.keyword.value == "enabled":
+                    value = argument.value
+                    for gate in reversed(window.gates(script)):
+                        if scope.known_at(script, gate.test, script.statement(call)):
+                            test = script.outer_code(gate.test)
+                            if isinstance(gate.test, cst.UnaryOperation) and isinstance(gate.test.operator, cst.Not) and not gate.test.lpar:
+                                text = script.outer_code(gate.test.expression)
+                            else:
+                                text = f"not {test if _simple(gate.test) else f'({test})'}"
+                            change = Change(script.outer_start(value), script.outer_end(value), text)
+                            yield Proposal("Synchronise where the optimizer steps", (change,), reason)
 
 
 def _full_windows_synchronise(script: Script) -> bool:

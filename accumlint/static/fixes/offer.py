@@ -180,6 +180,8 @@ class _Workshop:
         mapping = editing.Mapping(bench.script.text, change.bench.script.text)
         if verify.new(bench.report, change.bench.report, mapping):
             return None
+        if verify.idle_steps(change.bench.script.traces) > verify.idle_steps(bench.script.traces):
+            return None
         if change.safe and not proposal.moves_boundary and not verify.same_at_boundaries(bench.script.traces, change.bench.script.traces):
             change = change._replace(safe=False, why_unsafe=proposal.if_reordered)
         return change

@@ -182,14 +182,16 @@ class Script:
         return found
 
     def events_at(self, finding: Finding, *kinds: Kind) -> Iterator[tuple[Trace, int, Event]]:
-        """(trace, position in it, event) of these kinds whose site is where the finding stands."""
+        """(trace, position in it, event) of these kinds that happen where the finding stands, or are called from there."""
         positions = self._metadata[PositionProvider]
         wanted = (finding.span.line, finding.span.column)
         for trace in self.traces:
             for number, event in enumerate(trace.events):
                 if event.kind in kinds:
-                    node = self.node(event.site)
-                    if node is not None:
-                        place = positions[node].start
-                        if (place.line, place.column + 1) == wanted:
-                            yield trace, number, event
+                    for site in (event.site, *event.stack):
+                        node = self.node(site)
+                        if node is not None:
+                            place = positions[node].start
+                            if (place.line, place.column + 1) == wanted:
+                                yield trace, number, event
+                                break

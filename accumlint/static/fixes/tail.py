@@ -201,25 +201,33 @@ def _flush_behind(script: Script, tail: _Tail) -> Iterator[Proposal]:
     rows = [script.lines.content(number) for number in range(first, last + 1)]
     inner = script.indent
     copied = [inner + row[len(indent) :] if row.startswith(indent) else row for row in rows]
-    test = pending if pending.isidentifier() or "." in pending and "%" not in pending else f"{pending}"
     for k, model in _spelled(script, tail.loop, tail.loop):
         rescale = [inner + row for row in _rescale(script, _Flush(pending, k, model)).lines]
-        code = "\n".join([f"if {test} > 0:", *rescale, *copied])
+        code = "\n".join([f"if {pending} > 0:", *rescale, *copied])
         put = moving.put(script, moving.written(code), tail.loop, after=True)
         if put is not None:
             yield Proposal("Step the short last window behind the loop, scaled to its own size", (put,), _MORE_UPDATES)
 
 
 def _counted(script: Script, test: cst.BaseExpression) -> str | None:
-    """The expression that counts the microbatches since the last step, out of a test of it."""
+    """The expression that counts the microbatches since the last step, out of a test of it.
+
+    A remainder counts by itself; a name only where the script sets it back to 0.
+    """
     for each in names.walk(test):
         if isinstance(each, cst.BinaryOperation) and isinstance(each.operator, cst.Modulo):
-            return script.outer_code(each) if each.lpar else f"({script.code(each)})"
-    if isinstance(test, cst.Comparison) and isinstance(test.left, (cst.Name, cst.Attribute)):
-        return script.code(test.left)
-    if isinstance(test, (cst.Name, cst.Attribute)):
-        return script.code(test)
+            return f"({script.code(each)})"
+    counter = test.left if isinstance(test, cst.Comparison) else test
+    if isinstance(counter, (cst.Name, cst.Attribute)) and _set_back(script, script.code(counter)):
+        return script.code(counter)
     return None
+
+
+def _set_back(script: Script, counter: str) -> bool:
+    return any(
+        isinstance(each, cst.Assign) and script.code(each.value) == "0" and any(script.code(t.target) == counter for t in each.targets)
+        for each in names.walk(script.tree)
+    )
 
 
 def _spelled(script: Script, loop: cst.For, target: cst.CSTNode) -> Iterator[tuple[str, str]]:

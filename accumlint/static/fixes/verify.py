@@ -119,3 +119,19 @@ def boundaries(trace: Trace) -> tuple:
 def same_at_boundaries(before: Iterable[Trace], after: Iterable[Trace]) -> bool:
     """Whether the last microbatch of every window does the same as before, in the same order, on all paths."""
     return {boundaries(trace) for trace in before} == {boundaries(trace) for trace in after}
+
+
+def idle_steps(traces: Iterable[Trace]) -> int:
+    """The most steps of one path that come without a backward since the step before: they apply nothing, or old gradients."""
+    most = 0
+    for trace in traces:
+        idle = 0
+        stepped: set[int] = set()
+        for event in trace.events:
+            if event.kind is Kind.BACKWARD:
+                stepped.clear()
+            elif event.kind is Kind.STEP:
+                idle += event.subject in stepped
+                stepped.add(event.subject)
+        most = max(most, idle)
+    return most
