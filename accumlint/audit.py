@@ -28,6 +28,7 @@ class Asked(NamedTuple):
     write_baseline: str = ""
     ratchet: bool = False
     diff: str = ""
+    receipts: str = ""
     fixes: bool = False  # try out a fix for each finding: every one of them costs some simulations
     working_folder: str = "."
     detail: bool = False  # loop reports say all that the engine knows
@@ -55,6 +56,8 @@ def audit(
     by_name = {target.name: target for target in targets}
     configured, config_errors = _configurations(targets, done.simulated, stdin)
     found = _once([*found, *configured])
+    if asked.receipts:
+        found = _probed(found, asked)
     errors += config_errors
     suppressed = 0
     if done.marked:
@@ -97,6 +100,29 @@ def _once(findings: Iterable[Finding]) -> list[Finding]:
     for finding in findings:
         unique.setdefault((finding.span, finding.rule, finding.message), finding)
     return sorted(unique.values(), key=lambda finding: finding.sort_key())
+
+
+def _probed(found: Sequence[Finding], asked: Asked) -> list[Finding]:
+    """The findings with what receipts say; one that a run confirmed is certain."""
+    import dataclasses
+
+    from accumlint.findings import Confidence, Probed
+    from accumlint.probe import remembered
+    from accumlint.probe.verdicts import CONFIRMED
+
+    folder = os.path.join(asked.working_folder, asked.receipts)
+    try:
+        told = remembered.marks(found, folder, asked.working_folder)
+    except OSError as error:
+        raise AuditError(f"--receipts: {asked.receipts}: {error.strerror or error}") from error
+    marked = []
+    for finding, said in told:
+        if said is not None:
+            confidence = Confidence.CERTAIN if said.verdict == CONFIRMED else finding.confidence
+            probed = Probed(said.verdict, said.reason, said.receipt)
+            finding = dataclasses.replace(finding, confidence=confidence, probed=probed)
+        marked.append(finding)
+    return marked
 
 
 def _configurations(
@@ -205,6 +231,8 @@ def _select(found: Iterable[Finding], settings: Settings, by_name: dict[str, Tar
         for wanted, label in settings.severity.items():
             if names_any((wanted,), *rule):
                 finding = dataclasses.replace(finding, severity=Severity[label.upper()])
+        if finding.probed is not None and finding.probed.verdict == "refuted":
+            finding = dataclasses.replace(finding, severity=Severity.ADVICE)  # a run says otherwise: no reason to fail
         kept.append(finding)
     return kept
 

@@ -73,6 +73,18 @@ class Fix:
 
 
 @dataclass(frozen=True)
+class Probed:
+    """What a run of the script said about a finding, and the receipt of that run."""
+
+    verdict: str  # confirmed | refuted
+    reason: str
+    receipt: str  # name of the file
+
+    def __str__(self) -> str:
+        return f"{self.verdict} by receipt {self.receipt}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class Finding:
     """One broken clause, with its evidence.
 
@@ -91,6 +103,7 @@ class Finding:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     related: tuple[Related, ...] = ()
     fix: Fix | None = None
+    probed: Probed | None = None
 
     @property
     def about_whole_file(self) -> bool:

@@ -77,6 +77,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     known.add_argument("--add-ignores", metavar="REASON",
                        help="put a suppression comment with this reason at everything that is found; "
                        "REASON may be left out, and stands behind = where it is given")
+    known.add_argument("--receipts", metavar="DIR",
+                       help="receipts of probes: what a run confirmed is certain, what it refuted does not fail")
     known.add_argument("--diff", metavar="REF", help="only findings on lines changed since this commit")
     tool = parser.add_argument_group("tool")
     tool.add_argument("--config", metavar="FILE", help="use this settings file")
@@ -218,6 +220,7 @@ def run(arguments: Namespace) -> int:
         write_baseline=arguments.write_baseline or "",
         ratchet=arguments.ratchet,
         diff=arguments.diff or "",
+        receipts=arguments.receipts or "",
         fixes=shows_fixes(settings, arguments.statistics)
         and not (arguments.fix or arguments.patch or arguments.add_ignores is not None),
         working_folder=working_folder,

@@ -23,6 +23,17 @@ def timeline(ledger: Ledger) -> dict[str, Any]:
     return {"k": ledger.trace.window, "windows": windows, "pending": ledger.pending.size, "note": _note(ledger)}
 
 
+def first_sites(ledger: Ledger) -> dict[str, int]:
+    """Lane -> site of the first event that :func:`timeline` draws in it, with ``backward`` among the lanes."""
+    sites: dict[str, int] = {}
+    for window in (*ledger.windows[:SHOWN_WINDOWS], ledger.pending):
+        for event in window.events:
+            lane = "backward" if event.kind is Kind.BACKWARD else _LANES.get(event.kind)
+            if lane is not None:
+                sites.setdefault(lane, event.site)
+    return sites
+
+
 def _note(ledger: Ledger) -> str:
     hidden = len(ledger.windows) - SHOWN_WINDOWS
     return f"{hidden} more windows" if hidden > 0 else ""

@@ -51,7 +51,8 @@ def load(folder: str) -> dict[str, list[Said]]:
             continue
         try:
             told = _read(os.path.join(folder, name))
-            with open(os.path.join(folder, name.removesuffix(SUFFIX) + RECEIPT_SUFFIX), "rb") as stream:
+            receipt = name.removesuffix(SUFFIX) + RECEIPT_SUFFIX
+            with open(os.path.join(folder, receipt), "rb") as stream:
                 outcome = verify_bytes(stream.read())
         except (OSError, ValueError):
             continue
@@ -61,7 +62,7 @@ def load(folder: str) -> dict[str, list[Said]]:
         if told["script_sha256"] not in bound:
             continue
         out.setdefault(told["script_sha256"], []).extend(
-            Said(str(row["rule"]), int(row["line"]), str(row["verdict"]), str(row["reason"])) for row in told["findings"]
+            Said(str(row["rule"]), int(row["line"]), str(row["verdict"]), str(row["reason"]), receipt) for row in told["findings"]
         )
     return out
 
@@ -79,8 +80,8 @@ def _read(path: str) -> dict[str, Any]:
     return told
 
 
-def marks(found: Iterable[Finding], folder: str, root: str = ".") -> list[tuple[Finding, str, str]]:
-    """Each static finding with ``confirmed``, ``refuted`` or an empty string, and the reason; for ``check --receipts``.
+def marks(found: Iterable[Finding], folder: str, root: str = ".") -> list[tuple[Finding, Said | None]]:
+    """Each static finding with what a probe said about it (confirmed or refuted), or None; for ``check --receipts``.
 
     ``folder`` holds receipts with their verdicts; ``root`` is the folder that the paths of findings are relative to.
     Raises OSError when the folder cannot be read.

@@ -148,11 +148,13 @@ class Said:
     line: int
     verdict: str
     reason: str
+    receipt: str = ""  # name of the file
 
 
-def mark(found: Iterable[Finding], said: Mapping[str, Sequence[Said]], digest_of: Mapping[str, str]) -> list[tuple[Finding, str, str]]:
-    """Each static finding with ``confirmed``, ``refuted`` or an empty string, and the reason.
+def mark(found: Iterable[Finding], said: Mapping[str, Sequence[Said]], digest_of: Mapping[str, str]) -> list[tuple[Finding, Said | None]]:
+    """Each static finding with what was said about it, None where nothing was or the run did not come there.
 
+    A run that saw the fault counts more than one that did not.
     ``said``: digest of a script -> what a probe of exactly these bytes said. ``digest_of``: path as in the findings ->
     SHA-256 of the file's bytes now. A file that changed since the probe has no marks.
     """
@@ -160,11 +162,9 @@ def mark(found: Iterable[Finding], said: Mapping[str, Sequence[Said]], digest_of
     for finding in found:
         digest = digest_of.get(finding.span.path, "")
         last = max(finding.span.end_line, finding.span.line)
-        match = next((s for s in said.get(digest, ()) if s.rule == finding.rule and finding.span.line <= s.line <= last), None)
-        if match is None or match.verdict == NOT_REACHED:
-            out.append((finding, "", ""))
-        else:
-            out.append((finding, match.verdict, match.reason))
+        matches = [s for s in said.get(digest, ()) if s.rule == finding.rule and finding.span.line <= s.line <= last]
+        told = {match.verdict: match for match in reversed(matches)}
+        out.append((finding, told.get(CONFIRMED) or told.get(REFUTED)))
     return out
 
 

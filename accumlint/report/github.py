@@ -31,6 +31,8 @@ def _order(finding: Finding) -> tuple:
 def _line(report: Report, finding: Finding) -> str:
     span = finding.span
     message = " ".join(finding.message.split())
+    if finding.probed is not None:
+        message += f" ({finding.probed})"
     return f"{report.place(span.path)}{report.where(span.path, span.line, span.column)}: {finding.rule} {finding.name}: {message}"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from accumlint.findings import Finding, Fix, Span
-from accumlint.report.model import Report, count_by_rule, count_by_severity
+from accumlint.findings import Finding, Fix, Probed, Span
+from accumlint.report.model import Report, count_by_rule, count_by_severity, count_probed
 
 SCHEMA = "accumlint/findings/v1"
 
@@ -34,6 +34,12 @@ def _fix(report: Report, fix: Fix | None) -> dict | None:
     return {"title": fix.title, "safe": fix.safe, "why_unsafe": fix.why_unsafe, "edits": edits}
 
 
+def _probed(probed: Probed | None) -> dict | None:
+    if probed is None:
+        return None
+    return {"verdict": probed.verdict, "reason": probed.reason, "receipt": probed.receipt}
+
+
 def finding_object(report: Report, finding: Finding) -> dict:
     """One finding as plain JSON; columns are 1-based and count code points, ends are exclusive."""
     return {
@@ -47,6 +53,7 @@ def finding_object(report: Report, finding: Finding) -> dict:
         "evidence": dict(finding.evidence),
         "related": [{**_place(report, each.span), "message": each.message} for each in finding.related],
         "fix": _fix(report, finding.fix),
+        "probed": _probed(finding.probed),
     }
 
 
@@ -57,6 +64,7 @@ def summary_object(report: Report) -> dict:
         "findings": len(report.findings),
         "by_severity": count_by_severity(report.findings),
         "by_rule": count_by_rule(report.findings),
+        "probed": count_probed(report.findings),
         "suppressed": summary.suppressed,
         "baselined": summary.baselined,
         "stale_baseline": summary.stale_baseline,

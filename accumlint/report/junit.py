@@ -56,7 +56,12 @@ def render(report: Report) -> str:
         failures=str(failures),
         errors=str(len(report.summary.errors)),
     )
-    body = "".join(cases)
+    summary = report.summary
+    hidden = {"suppressed": summary.suppressed, "baselined": summary.baselined, "outside-diff": summary.outside_diff}
+    properties = "".join(
+        f"   <property{_attributes(name=name, value=str(number))}/>\n" for name, number in hidden.items()
+    )
+    body = f"  <properties>\n{properties}  </properties>\n" + "".join(cases)
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n'
         f"<testsuites{counts}>\n <testsuite{counts}>\n{body} </testsuite>\n</testsuites>\n"

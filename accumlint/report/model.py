@@ -32,6 +32,15 @@ class Summary(NamedTuple):
     errors: tuple[tuple[str, str], ...] = ()
 
 
+def count_probed(findings) -> dict[str, int]:
+    """Findings per verdict of a probe; both verdicts have an entry."""
+    counts = {"confirmed": 0, "refuted": 0}
+    for finding in findings:
+        if finding.probed is not None:
+            counts[finding.probed.verdict] += 1
+    return counts
+
+
 class Report(NamedTuple):
     """One run, ready to be shown.
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from accumlint import HOME, rule_page
 from accumlint.findings import Finding, Severity, Span
 from accumlint.report.model import Report
 from accumlint.static.fixes.editing import Change, Lines, apply, as_changes, as_edits
 
 _SEVERITIES = {Severity.ERROR: "ERROR", Severity.WARNING: "WARNING", Severity.ADVICE: "INFO"}
+
+
+SOURCE = {"name": "accumlint", "url": HOME}
 
 
 def byte_column(report: Report, path: str, line: int, column: int) -> int:
@@ -61,7 +65,7 @@ def diagnostic(report: Report, finding: Finding) -> dict:
         "message": f"{finding.name}: {finding.message}",
         "location": {"path": report.place(span.path), "range": _range(report, span)},
         "severity": _SEVERITIES[finding.severity],
-        "code": {"value": finding.rule},
+        "code": {"value": finding.rule, "url": rule_page(finding.rule)},
     }
     suggestion = _suggestion(report, finding)
     if suggestion:
@@ -80,7 +84,7 @@ def diagnostic(report: Report, finding: Finding) -> dict:
 def render(report: Report) -> str:
     """The whole result."""
     document = {
-        "source": {"name": "accumlint"},
+        "source": SOURCE,
         "diagnostics": [diagnostic(report, finding) for finding in report.findings],
     }
     return json.dumps(document, indent=1) + "\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accumlint.knowledge import Rule
+from accumlint.knowledge import Example, Rule
 
 
 def rule_object(rule: Rule) -> dict:
@@ -35,15 +35,16 @@ def rule_object(rule: Rule) -> dict:
     }
 
 
-def markdown(rule: Rule) -> str:
-    """The whole page for a reader; bad examples mark the reported lines."""
+def markdown(rule: Rule, brief: bool = False) -> str:
+    """The page for a reader; bad examples mark the reported lines. ``brief``: the first example of each kind."""
     parts = [
         f"# {rule.code} {rule.name}",
         f"Clause {rule.clause}, {rule.severity.label}, fix: {rule.fix}, since {rule.since}.",
     ]
     for heading, text in rule.sections.items():
         parts.append(f"## {heading}\n\n{text}")
-    for example in rule.examples:
+    examples = _first_of_each_kind(rule) if brief else rule.examples
+    for example in examples:
         lines = example.code.rstrip("\n").split("\n")
         comment = "//" if example.language == "json" else "#"
         shown = [
@@ -54,9 +55,36 @@ def markdown(rule: Rule) -> str:
         heading = "Breaks the contract" if example.kind == "bad" else "Holds"
         file = f" (`{example.file}`)" if example.file else ""
         parts.append(f"## {heading}{title}{file}\n\n```{example.language}\n" + "\n".join(shown) + "\n```")
+    if len(examples) < len(rule.examples):
+        parts.append(f"All {len(rule.examples)} examples: `accumlint explain {rule.code}`.")
     if rule.references:
         parts.append("## References\n\n" + "\n".join(f"- {reference}" for reference in rule.references))
     return "\n\n".join(parts) + "\n"
+
+
+def _first_of_each_kind(rule: Rule) -> list[Example]:
+    """One bad and one good example, whole where an example has several files."""
+    chosen: list[Example] = []
+    for kind in ("bad", "good"):
+        of_kind = [each for each in rule.examples if each.kind == kind]
+        if of_kind and of_kind[0].group:
+            chosen += [each for each in rule.examples if each.group == of_kind[0].group and each not in chosen]
+        else:
+            chosen += of_kind[:1]
+    return chosen
+
+
+def reference(rules: Sequence[Rule]) -> dict[str, str]:
+    """File name -> text of the rule reference: an index, and a page for each rule."""
+    head = (
+        "# Rules\n\nWritten by `accumlint rules --write docs/rules` from the pages in `rules/`, which are what to"
+        " edit.\n\n"
+    )
+    index = table(rules, markdown=True)
+    for rule in rules:
+        index = index.replace(f"| {rule.code} |", f"| [{rule.code}]({rule.code}.md) |")
+    pages = {f"{rule.code}.md": markdown(rule, brief=True) for rule in rules}
+    return {"README.md": head + index, **pages}
 
 
 def table(rules: Sequence[Rule], markdown: bool = False) -> str:

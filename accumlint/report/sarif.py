@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from accumlint import __version__
+from accumlint import HOME, __version__, rule_page
 from accumlint.findings import Confidence, Finding, Fix, Severity, Span
 from accumlint.report.fingerprints import content_fingerprints, line_hashes
 from accumlint.report.model import Report
@@ -75,6 +75,8 @@ def _message(report: Report, finding: Finding) -> str:
     cell = report.cell(finding.span.path, finding.span.line)
     if cell is not None:
         text = f"Cell {cell[0]}, line {cell[1]}: {text}"
+    if finding.probed is not None:
+        text = f"{text.rstrip().rstrip('.')} ({finding.probed})."
     if finding.related:
         links = [f"[{_link_text(each.message)}]({n})" for n, each in enumerate(finding.related, 1)]
         text = f"{text.rstrip()}{'' if text.rstrip().endswith(('.', '!', '?')) else '.'} See {', '.join(links)}."
@@ -84,8 +86,8 @@ def _message(report: Report, finding: Finding) -> str:
 def _flow(report: Report, finding: Finding) -> list[dict]:
     """The simulated windows as steps; empty where there are none.
 
-    A timeline may say on which line an event stands (``lines``: event -> line); the other steps stand at the
-    finding itself.
+    The timeline says on which line an event first stands (``lines``: lane -> line); a step of which it doesn't,
+    and the headline of a window, stand at the finding itself.
     """
     timeline = finding.evidence.get("timeline")
     if not isinstance(timeline, Mapping) or not timeline.get("windows"):
@@ -93,23 +95,35 @@ def _flow(report: Report, finding: Finding) -> list[dict]:
     lines = timeline.get("lines") or {}
     steps: list[dict] = []
 
-    def step(text: str, event: str, important: bool) -> None:
-        line = lines.get(event)
+    def step(text: str, lane: str = "") -> None:
+        line = lines.get(lane)
         span = finding.span if line is None else Span(finding.span.path, line)
         location = _location(report, span, message={"text": text})
-        steps.append({"location": location, "importance": "essential" if important else "important"})
+        steps.append({"location": location, "importance": "important" if lane else "essential"})
 
     for number, window in enumerate(timeline["windows"], 1):
         title = f"window {number}{' (tail)' if window.get('tail') else ''}"
-        step(f"{title}: {summarise(window)}", "forward", True)
+        step(f"{title}: {summarise(window)}")
         for microbatch in window.get("microbatches") or ():
+            which = f"microbatch {int(microbatch.get('index', 0)) + 1}"
+            if microbatch.get("backward"):
+                step(f"{title}, {which}: {_backward(microbatch)}", "backward")
             for event in microbatch.get("events") or ():
-                name = EVENT_LANES.get(event, event)
-                where = f"after microbatch {int(microbatch.get('index', 0)) + 1}"
-                step(f"{title}: {name} {where}", event, True)
+                step(f"{title}, {which}: {EVENT_LANES.get(event, event)}", event)
         for event in window.get("events") or ():
-            step(f"{title}: {EVENT_LANES.get(event, event)} at the boundary", event, False)
+            step(f"{title}: {EVENT_LANES.get(event, event)} at the boundary", event)
     return [{"threadFlows": [{"locations": steps}]}]
+
+
+def _backward(microbatch: Mapping[str, Any]) -> str:
+    """What the picture says in the lanes of a backward."""
+    words = ["backward"]
+    if microbatch.get("valid_targets") is not None and microbatch.get("weight") is not None:
+        number = microbatch["valid_targets"]
+        words.append(f"{number} valid target{'' if number == 1 else 's'} of weight {microbatch['weight']}")
+    if microbatch.get("sync") is not None:
+        words.append("gradients are reduced" if microbatch["sync"] else "gradients stay on their rank")
+    return ", ".join(words)
 
 
 def _fixes(report: Report, fix: Fix | None) -> list[dict]:
@@ -147,6 +161,7 @@ def _rule(finding: Finding) -> dict:
         "shortDescription": {"text": short[:_TEXT_LIMIT]},
         "fullDescription": {"text": full[:_TEXT_LIMIT]},
         "help": {"text": plain, "markdown": markdown or short},
+        "helpUri": rule_page(finding.rule),
         "defaultConfiguration": {"level": _LEVELS[severity]},
         "properties": {
             "tags": ["gradient-accumulation", f"clause-{finding.clause}"],
@@ -154,6 +169,10 @@ def _rule(finding: Finding) -> dict:
             "problem.severity": _PROBLEMS[severity],
         },
     }
+
+
+def _probed(finding: Finding) -> dict[str, str]:
+    return {} if finding.probed is None else {"probed": finding.probed.verdict, "receipt": finding.probed.receipt}
 
 
 def _result(report: Report, finding: Finding, index: int, fingerprints: dict[str, str]) -> dict:
@@ -164,7 +183,7 @@ def _result(report: Report, finding: Finding, index: int, fingerprints: dict[str
         "message": {"text": _message(report, finding)},
         "locations": [_with_snippet(report, finding.span)],
         "partialFingerprints": fingerprints,
-        "properties": {"confidence": finding.confidence.label, "clause": finding.clause},
+        "properties": {"confidence": finding.confidence.label, "clause": finding.clause, **_probed(finding)},
     }
     if finding.related:
         result["relatedLocations"] = [
@@ -204,6 +223,7 @@ def render(report: Report) -> str:
                 "name": "accumlint",
                 "version": __version__,
                 "semanticVersion": __version__,
+                "informationUri": HOME,
                 "rules": [_rule(finding) for finding in rules.values()],
             }
         },
@@ -214,5 +234,10 @@ def render(report: Report) -> str:
         "originalUriBaseIds": {"%SRCROOT%": {"description": {"text": "The root of the repository."}}},
         "columnKind": "unicodeCodePoints",
         "results": results,
+        "properties": {
+            "suppressed": report.summary.suppressed,
+            "baselined": report.summary.baselined,
+            "outsideDiff": report.summary.outside_diff,
+        },
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from accumlint.report.model import Report, Summary, count_by_rule, count_by_severity
+from accumlint.report.model import Report, Summary, count_by_rule, count_by_severity, count_probed
 
 if TYPE_CHECKING:
     from accumlint.findings import Finding, Span
@@ -163,6 +163,9 @@ def block(
         place = _other_place(report, span, finding.span)
         lines += [[(text, "dim")] for text in wrap(f"{place}: {related.message}", width, "  ")]
     lines += _evidence(finding, width, unicode, drawn_before)
+    if finding.probed is not None:
+        style = "error" if finding.probed.verdict == "confirmed" else "good"
+        lines += [[(text, style)] for text in wrap(str(finding.probed), width, "  ")]
     if finding.fix is not None:
         option = "--fix" if finding.fix.safe else "--fix=unsafe"
         why = f" (unsafe: {finding.fix.why_unsafe})" if finding.fix.why_unsafe else ""
@@ -184,6 +187,9 @@ def closing(report: Report) -> list[Line]:
         files = len({finding.span.path for finding in report.findings})
         grave = next(label for label, number in counts.items() if number)
         lines.append([(f"Found {', '.join(parts)} in {_count(files, 'file')}.", grave)])
+        probed = [f"{number} {verdict}" for verdict, number in count_probed(report.findings).items() if number]
+        if probed:
+            lines.append([(f"By receipts of runs: {', '.join(probed)}.", "")])
         safe = sum(finding.fix is not None and finding.fix.safe for finding in report.findings)
         unsafe = sum(finding.fix is not None and not finding.fix.safe for finding in report.findings)
         fixable = [f"{safe} fixable with --fix"] * bool(safe) + [f"{unsafe} with --fix=unsafe"] * bool(unsafe)

@@ -11,7 +11,7 @@ from accumlint import knowledge
 from accumlint.contract import clauses
 from accumlint.contract.events import Kind, Trace
 from accumlint.contract.signature import signature
-from accumlint.contract.timeline import timeline
+from accumlint.contract.timeline import first_sites, timeline
 from accumlint.contract.verdicts import Judgement, Violation
 from accumlint.contract.windows import Ledger, Window
 from accumlint.findings import Confidence, FileReport, Finding, Related, Severity, Span
@@ -298,7 +298,9 @@ def _finding(reported: _Reported, places: Places) -> Finding | None:
     related = [Related(place, text) for site, text in violation.related if (place := places.span(site)) is not None and place != span]
     related += [Related(place, "the same on another path") for site in reported.others if (place := places.span(site)) is not None]
     evidence = dict(violation.evidence)
-    evidence["timeline"] = timeline(reported.ledger)
+    sites = {lane: places.span(site) for lane, site in first_sites(reported.ledger).items()}
+    lines = {lane: at.line for lane, at in sites.items() if at is not None and at.path == span.path}
+    evidence["timeline"] = {**timeline(reported.ledger), "lines": lines}
     if reported.flags:
         evidence["flags"] = list(reported.flags)
     message = violation.message

@@ -45,7 +45,7 @@ def test_a_finding_has_the_documented_shape(tree, capsys):
     (finding,) = document["findings"]
     assert list(finding) == [
         "rule", "name", "clause", "severity", "confidence", "path", "line", "column", "end_line",
-        "end_column", "message", "evidence", "related", "fix",
+        "end_column", "message", "evidence", "related", "fix", "probed",
     ]  # fmt: skip
     assert (finding["column"], finding["end_line"], finding["end_column"]) == (5, 5, 21)
 

@@ -165,9 +165,10 @@ def test_marks_count_only_with_a_valid_receipt_of_the_same_bytes(tmp_path):
     static = [finding("ACC202", 1), finding("ACC204", 1)]
     told = [OnFinding(static[0], "confirmed", "seen"), OnFinding(static[1], "refuted", "kept")]
     Path(beside(str(path))).write_bytes(document(script.read_bytes(), made.hashes["receipt_sha256"], told, [], "train.py"))
-    assert [mark for _, mark, _ in marks(static, str(tmp_path), str(tmp_path))] == ["confirmed", "refuted"]
+    said = [said for _, said in marks(static, str(tmp_path), str(tmp_path))]
+    assert [(each.verdict, each.receipt) for each in said] == [("confirmed", path.name), ("refuted", path.name)]
     script.write_bytes(b"step() \n")  # other bytes: nothing is known about them
-    assert [mark for _, mark, _ in marks(static, str(tmp_path), str(tmp_path))] == ["", ""]
+    assert [said for _, said in marks(static, str(tmp_path), str(tmp_path))] == [None, None]
     script.write_bytes(b"step()\n")
     path.write_bytes(made.data.replace(b'"world_size":1', b'"world_size":2'))
-    assert [mark for _, mark, _ in marks(static, str(tmp_path), str(tmp_path))] == ["", ""]
+    assert [said for _, said in marks(static, str(tmp_path), str(tmp_path))] == [None, None]

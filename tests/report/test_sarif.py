@@ -84,7 +84,16 @@ def test_the_code_flow_is_the_simulated_window():
     (flow,) = run["results"][0]["codeFlows"]
     steps = [step["location"]["message"]["text"] for step in flow["threadFlows"][0]["locations"]]
     assert steps[0] == "window 1: 3 microbatches, scheduler ×3, unscale, clip, step, clear"
-    assert steps[1:4] == [f"window 1: scheduler after microbatch {n}" for n in (1, 2, 3)]
+    assert steps[1:7:2] == [
+        f"window 1, microbatch {number}: backward, {targets} of weight {weight}, gradients {sync}"
+        for number, targets, weight, sync in (
+            (1, "3 valid targets", "1/9", "stay on their rank"),
+            (2, "6 valid targets", "1/18", "stay on their rank"),
+            (3, "1 valid target", "1/3", "are reduced"),
+        )
+    ]
+    assert steps[2:8:2] == [f"window 1, microbatch {number}: scheduler" for number in (1, 2, 3)]
+    assert steps[8] == "window 1: clip at the boundary"
     assert "codeFlows" not in run["results"][1], "an evidence without a timeline has no flow"
 
 
