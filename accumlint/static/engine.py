@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -171,7 +172,6 @@ class _Reported:
     confidence: Confidence
     flags: tuple[str, ...]
     ledger: Ledger
-    others: tuple[int, ...] = ()
 
 
 Judged = list[tuple[Trace, list[tuple[Ledger, Judgement]]]]
@@ -201,17 +201,19 @@ def _reported(root: Explored, judged: Judged, controls: list[list[tuple[Ledger, 
             paths = [i for i in paths if judged[i][0].disturbed is None]
         certain = set(paths) <= set(by_path)
         richest = max(by_path.values(), key=len)
-        primaries = {v.site: v for v in richest}
-        others = {v.site: v for vs in by_path.values() for v in vs if v.site not in primaries}
+        # the path that says most speaks first; a place that only another path reaches (the other branch of a mixed
+        # precision switch) wants mending as well, and is a report of its own
+        sites: dict[int, Violation] = {}
+        for violation in itertools.chain(richest, *by_path.values()):
+            sites.setdefault(violation.site, violation)
         even = _in_controls(rule, controls)
-        for position, (site, violation) in enumerate(primaries.items()):
+        for site, violation in sites.items():
             confidence = Confidence.CERTAIN if certain else Confidence.POSSIBLE
             if usual and not even and rule not in ("ACC208", "ACC601") and confidence is Confidence.CERTAIN:
                 confidence = Confidence.CONDITIONAL
             confidence = min(confidence, violation.cap)
             flags = () if certain else _telling_flags(judged, by_path, paths)
-            extra = tuple(others) if position == 0 else ()
-            out.append(_Reported(violation, confidence, flags, ledger_of[rule, site], extra))
+            out.append(_Reported(violation, confidence, flags, ledger_of[rule, site]))
     return out
 
 
@@ -296,7 +298,6 @@ def _finding(reported: _Reported, places: Places) -> Finding | None:
     if span is None or rule is None:
         return None
     related = [Related(place, text) for site, text in violation.related if (place := places.span(site)) is not None and place != span]
-    related += [Related(place, "the same on another path") for site in reported.others if (place := places.span(site)) is not None]
     evidence = dict(violation.evidence)
     sites = {lane: places.span(site) for lane, site in first_sites(reported.ledger).items()}
     lines = {lane: at.line for lane, at in sites.items() if at is not None and at.path == span.path}

@@ -2033,6 +2033,8 @@ class Interpreter:
             target = self._instance_attribute(receiver, call.name, func.site)
             if isinstance(target, Unknown) and call.name not in receiver.attributes:
                 return self.registry.inherited(self, receiver, call)
+            if isinstance(target, Method) and target.receiver is receiver:  # the framework's own, by the role of the class
+                return self.registry.method(self, receiver, call, func)
             return self.call_value(target, call)
         if kind is ClassValue:
             target = self.attribute(receiver, call.name, func)
