@@ -114,11 +114,13 @@ def examine(source: bytes, path: str, project: Project, settings: EngineSettings
 
 
 _IGNORE_ARGUMENT = re.compile(rb"ignore_index\s*=\s*-100\b")
+# the labels of masked language modelling are made while the loop runs, where the simulation sees whether it happens
+_MASKS_TOKENS = re.compile(rb"^([ \t]*)def _?(?:mlm_)?mask_tokens\b.*?(?=^\1\S|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def speaks_of_ignored_labels(source: bytes) -> bool:
     """-100 is written somewhere else than in an ``ignore_index`` that repeats the default: labels are switched off."""
-    return re.search(rb"-100\b", _IGNORE_ARGUMENT.sub(b"", source)) is not None
+    return re.search(rb"-100\b", _MASKS_TOKENS.sub(b"", _IGNORE_ARGUMENT.sub(b"", source))) is not None
 
 
 class Places:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -241,10 +242,12 @@ class Explorer:
 
     def _paths(self, root: Root, learned: Learned, out: Explored) -> None:
         seen: dict[tuple, int] = {}
-        queue: list[tuple[dict[str, Any], bool, bool]] = [({}, True, True), ({}, False, True)]
+        # what decides over updates is tried before what decides over objects, one flip before two
+        queue: list[tuple[int, int, dict[str, Any], bool, bool]] = [(0, 0, {}, True, True), (0, 1, {}, False, True)]
+        pushed = 2
         done = 0
         while queue and done < self.max_paths:
-            decisions, polarity, deepen = queue.pop(0)
+            _, _, decisions, polarity, deepen = heapq.heappop(queue)
             run, ending = self._complete(root, learned, LENGTH, polarity, decisions)
             if run is None:
                 continue
@@ -271,11 +274,14 @@ class Explorer:
             for key, value, disturbable in run.decided:
                 if key in settled or key not in run.telling:
                     continue
+                rank = len(decisions) - run.telling[key]
                 if disturbable:
-                    for at in (2, 1):
-                        queue.append(({**decisions, key: at}, polarity, False))
-                elif isinstance(value, bool):
-                    queue.append(({**decisions, key: not value}, polarity, len(decisions) < 1))
+                    flips: list[Any] = [2, 1]
+                else:
+                    flips = [not value] if isinstance(value, bool) else []
+                for flip in flips:
+                    heapq.heappush(queue, (rank + 3, pushed, {**decisions, key: flip}, polarity, not disturbable and not decisions))
+                    pushed += 1
         if queue:
             out.cut = f"{len(queue)} further combinations of conditions were not simulated"
 

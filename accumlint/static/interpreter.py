@@ -156,8 +156,8 @@ class Interpreter:
         self.polarity = polarity
         self.assigned: dict[str, Any] = dict(decisions or {})
         self.decided: list[tuple[str, Any, bool]] = []  # key, value, may be disturbed for one microbatch only
-        self.telling: set[str] = set()  # decisions on which events, objects or losses depend
-        self.weighing = True  # the condition that is being decided has something to tell
+        self.telling: dict[str, int] = {}  # decisions on which something depends: 2 where updates do, 1 elsewhere
+        self.weighing = 1  # what depends on the condition that is being decided: nothing, something, an update
         self.length = length
         self.budget = budget
         self.receivers = receivers or {}
@@ -318,7 +318,7 @@ class Interpreter:
     def decide(self, key: str, default: Any, disturbable: bool = False) -> Any:
         """The value of an atom on this path: assigned, or the default; remembered for later flips."""
         if self.weighing:
-            self.telling.add(key)
+            self.telling[key] = max(self.weighing, self.telling.get(key, 0))
         if key not in self.assigned:
             self.assigned[key] = default
             self.decided.append((key, default, disturbable))
@@ -543,7 +543,7 @@ class Interpreter:
             elif body_ends and not statement.orelse:
                 default = False  # early exits are the exception
         before = self.disturbed
-        outer, self.weighing = self.weighing, statement.site not in self.learned.inert
+        outer, self.weighing = self.weighing, self._weight(statement.site)
         chosen = self.truth(value, default)
         self.weighing = outer
         rank_test = chosen and isinstance(value, (Test, Unknown)) and "rank" in value.tags
@@ -571,6 +571,11 @@ class Interpreter:
         finally:
             self.gates.pop()
             self.rank_gates -= rank_test
+
+    def _weight(self, site: int) -> int:
+        if site in self.learned.inert:
+            return 0
+        return 2 if self.learned.effects.get(site, frozenset()) & _UPDATE_EFFECTS else 1
 
     def _note_test(self, statement: ir.If) -> None:
         """Where the condition was computed: ``is_boundary = …`` above ``if is_boundary``."""
@@ -1110,7 +1115,7 @@ class Interpreter:
             return Quantity.of(RANKS, "world")
         if self.vocabulary.named("loader_length", name):
             return Quantity.of(self.length, "len")
-        if name in ("rank", "local_rank", "global_rank", "is_main_process", "is_local_main_process", "is_master", "master_process"):
+        if _is_rank(name) or name in ("is_main_process", "is_local_main_process", "is_master", "master_process"):
             fields.setdefault("tags", frozenset({"rank"}))
         return Unknown(key, **fields)
 
@@ -1633,7 +1638,8 @@ class Interpreter:
             if len(results) > 1:
                 return Test("known", (_COMPARE[op](one.ranks[0], two.ranks[0]),), self.key(node), -1, True, tags)
             held = results.pop()
-            if self.scouting and "K" in tags and not {"len", "world"} & tags and (one.tags != two.tags):
+            written = isinstance(left_node, ir.Const) or isinstance(right_node, ir.Const)
+            if self.scouting and "K" in tags and not {"len", "world"} & tags and one.tags != two.tags and not (written and not _counters(one) + _counters(two)):
                 return self._scout_counter(op, one, two, node)
             if self.scouting and any(t.startswith(("counter:", "index:")) for t in tags) and op in ("==", "!=", ">=", ">", "<", "<="):
                 return self._scout_counter(op, one, two, node)
@@ -1699,6 +1705,9 @@ class Interpreter:
                 else:
                     test = Test("equal", (unknown.key, other), f"{unknown.key} == {other!r}", *facts)
                 return test if op == "==" else Test("not", (test,), f"not {test.key}", *_facts(test))
+            if "rank" in unknown.tags and isinstance(node, ir.Compare) and _deals_out(left_node, right_node):
+                # `i % ranks == rank` deals the batches out: the ones that are followed are this rank's
+                return Test("known", (op == "==",), self.key(node))
             if isinstance(other, Quantity) and _counters(other):
                 # a counter meets a number that nobody knows: never, unless that number is K
                 if self.scouting:
@@ -2294,15 +2303,25 @@ class Interpreter:
     def _free_parameters(self, function: ir.Function, bound: Any) -> list[ir.Parameter]:
         parameters = [p for p in function.parameters if p.kind == ""]
         parameters = parameters[1:] if bound is not None else parameters
-        # a default shows what kind of value is meant, so it is used; what has none is taken by its name
-        while parameters and parameters[-1].default is not None and not _is_none(parameters[-1].default):
+        # a default shows what kind of value is meant, so it is used; what has none is taken by its name, and so is
+        # what a default of one process without accumulation would make pointless
+        while parameters and not self._left_open(parameters[-1]):
             parameters.pop()
         return parameters
+
+    def _left_open(self, parameter: ir.Parameter) -> bool:
+        """Whoever calls the entry point decides this parameter: it has no default, or one that switches the matter off."""
+        if parameter.default is None or _is_none(parameter.default):
+            return True
+        if not isinstance(parameter.default, ir.Const) or type(parameter.default.value) is not int:
+            return False
+        one = parameter.default.value == 1 and (self.vocabulary.is_window(parameter.name) or self.vocabulary.is_world(parameter.name))
+        return one or _is_rank(parameter.name)
 
     def _root_arguments(self, function: ir.Function, bound: Any, frame: Frame) -> list[Any]:
         out = []
         for parameter in self._free_parameters(function, bound):
-            if parameter.default is None or _is_none(parameter.default):
+            if self._left_open(parameter):
                 out.append(self.parameter(parameter.name, parameter))
             else:
                 out.append(self.named(parameter.name, self.eval(parameter.default, frame), function.site))
@@ -2324,6 +2343,20 @@ class Interpreter:
                 # an argument check that the unknown arguments did not pass: what was set so far is kept
                 self.traits.add("constructor raised")
         return instance
+
+
+# what a window consists of: a condition over these is tried both ways before others
+_UPDATE_EFFECTS = frozenset(kind.value for kind in (
+    Kind.BACKWARD, Kind.REDUCE, Kind.RESCALE, Kind.UNSCALE, Kind.CLIP, Kind.STEP, Kind.SCALER_UPDATE, Kind.SCHEDULE, Kind.CLEAR,
+))  # fmt: skip
+
+
+def _deals_out(*sides: Any) -> bool:
+    return any(isinstance(side, ir.Binary) and side.op == "%" for side in sides)
+
+
+def _is_rank(name: str) -> bool:
+    return name.strip("_") in ("rank", "local_rank", "global_rank", "gpu_rank", "dp_rank", "device_rank", "node_rank")
 
 
 class _EnoughYields(Exception):

@@ -187,6 +187,10 @@ def _missing_state(ledger: Ledger, judgement: Judgement) -> None:
                 used[event.subject] = "scheduler"
             elif event.kind is Kind.SCALER_UPDATE and event.subject >= 0:
                 used[event.subject] = "scaler"
+    for event in ledger.trace.events:
+        # one that is told its position needs no state, one that follows a metric keeps its rate in the optimizer
+        if event.kind is Kind.SCHEDULE and (event.details.get("absolute") or event.details.get("plateau")):
+            used.pop(event.subject, None)
     optional = {s for s in used if "may be disabled" in ledger.trace.subjects[s].traits} if used else set()
     for group in _written_together(ledger):
         if not any(e.details["resumable"] for e in group) or any(e.details["opaque"] for e in group):
