@@ -39,7 +39,7 @@ def test_mean_of_means_with_its_numbers():
     found = t.violations()
     assert found.keys() == {"ACC101"}
     violation = found["ACC101"]
-    assert violation.site == BACKWARD and violation.cap is Confidence.CERTAIN
+    assert violation.site == DIVISION and violation.cap is Confidence.CERTAIN
     assert violation.evidence["weights"] == ["0.1111", "0.05556", "0.3333"]
     assert "0.1 each" in violation.message and "3, 6, 1" in violation.message
 

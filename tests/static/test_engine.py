@@ -15,7 +15,7 @@ from accumlint.static.structure import worth_simulating
 def test_a_finding_has_its_place_numbers_and_picture():
     (found,) = run(MEANS)
     assert (found.rule, found.clause, found.severity, found.confidence) == ("ACC101", "C1", Severity.ERROR, Confidence.CERTAIN)
-    assert (found.span.line, found.span.column) == (12, 13)
+    assert (found.span.line, found.span.column) == (12, 14)  # the division that treats them alike
     assert found.evidence["weights"] == ["0.1111", "0.05556", "0.3333"]  # 3, 6 and 1 valid targets
     windows = found.evidence["timeline"]["windows"]
     assert [len(w["microbatches"]) for w in windows[:3]] == [3, 3, 2]
@@ -65,13 +65,13 @@ def test_the_layout_of_a_file_changes_no_finding(variant):
 def test_columns_count_characters_not_bytes():
     wide = MEANS.replace("(loss / accum_steps).backward()", 'größe = "日本語🙂"; (loss / accum_steps).backward()')
     (found,) = run(wide)
-    assert (found.span.line, found.span.column) == (12, 13 + len('größe = "日本語🙂"; '))
+    assert (found.span.line, found.span.column) == (12, 14 + len('größe = "日本語🙂"; '))
 
 
-def test_a_call_over_several_lines_is_reported_where_it_starts():
+def test_a_division_over_several_lines_is_reported_where_it_stands():
     source = MEANS.replace("(loss / accum_steps).backward()", "(\n                loss\n                / accum_steps\n            ).backward()")
     (found,) = run(source)
-    assert (found.span.line, found.span.end_line) == (12, 15)
+    assert (found.span.line, found.span.end_line) == (13, 14)
 
 
 def test_decorators_do_not_move_findings():

@@ -324,3 +324,139 @@ class Gan(L.LightningModule):
         return torch.optim.Adam(self.g.parameters()), torch.optim.Adam(self.d.parameters())
 """
     assert errors(source) == set()
+
+
+COLLECTED = """
+import torch
+
+
+class Trainer:
+    def __init__(self, model, optim, grad_accum_count=1, n_gpu=1, gpu_rank=1, report=None):
+        self.model = model
+        self.optim = optim
+        self.grad_accum_count = grad_accum_count
+        self.n_gpu = n_gpu
+        self.gpu_rank = gpu_rank
+        self.loss = torch.nn.CrossEntropyLoss(ignore_index=PAD, reduction="sum")
+
+    def train(self, train_iter_fct, train_steps):
+        step, accum, normalization, batches = 1, 0, 0, []
+        while step <= train_steps:
+            for i, batch in enumerate(train_iter_fct()):
+                if self.n_gpu == 0 or i % self.n_gpu == self.gpu_rank:
+                    batches.append(batch)
+                    normalization += (batch.tgt[1:] != PAD).sum()
+                    accum += 1
+                    if accum == self.grad_accum_count:
+                        self.accumulate(batches, normalization)
+                        step, accum, normalization, batches = step + 1, 0, 0, []
+                        if step > train_steps:
+                            break
+
+    def accumulate(self, batches, normalization):
+        if self.grad_accum_count > 1:
+            self.model.zero_grad()
+        for batch in batches:
+            if self.grad_accum_count == 1:
+                self.model.zero_grad()
+            scores = self.model(batch.src, batch.tgt[:-1])
+            loss = self.loss(scores.flatten(0, 1), batch.tgt[1:].flatten())
+            loss.div(normalization).backward()
+            if self.grad_accum_count == 1:
+                self.optim.step()
+        if self.grad_accum_count > 1:
+            self.optim.step()
+"""
+
+
+def test_a_window_that_is_collected_before_it_is_worked_off():
+    assert errors(COLLECTED) == set()
+    own = COLLECTED.replace("loss.div(normalization)", "loss.div((batch.tgt[1:] != PAD).sum()).div(self.grad_accum_count)")
+    assert errors(own) == {"ACC101", "ACC105"}  # a microbatch without targets would divide by nothing
+    inner = COLLECTED.replace("            if self.grad_accum_count == 1:\n                self.optim.step()\n        if self.grad_accum_count > 1:\n            self.optim.step()", "            self.optim.step()")
+    assert errors(inner) == {"ACC201"}
+
+
+LAYERED = """
+import torch
+from torch import nn
+from torch.nn import CrossEntropyLoss
+
+
+class Classifier(nn.Module):
+    def __init__(self, encoder, hidden):
+        super().__init__()
+        self.encoder = encoder
+        self.head = nn.Linear(hidden, 2)
+
+    def forward(self, tokens, labels):
+        padding = tokens.ne(1)
+        states = self.encoder.embeddings(tokens) * padding[:, :, None]
+        logits = self.head(self.encoder(states)[:, 0])
+        return CrossEntropyLoss()(logits, labels)
+
+
+def train(encoder, loader, accum_steps):
+    model = Classifier(encoder, 768)
+    optimizer = torch.optim.AdamW(model.parameters())
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    usable = len(loader) // accum_steps * accum_steps
+    for step, (tokens, labels) in enumerate(loader):
+        if step == usable:
+            break
+        loss = model(tokens, labels) / accum_steps
+        loss.backward()
+        if (step + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step(loss)
+"""
+
+
+def test_a_mask_inside_the_layers_selects_no_targets():
+    assert errors(LAYERED) == set()
+    assert errors(LAYERED.replace("(logits, labels)", "(logits[padding[:, 0]], labels[padding[:, 0]])")) == {"ACC101"}
+
+
+def test_a_scheduler_that_follows_a_metric_keeps_its_rate_in_the_optimizer():
+    saving = LAYERED + '    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "last.pt")\n'
+    assert errors(saving) == set()
+    assert errors(saving.replace("ReduceLROnPlateau(optimizer)", "CosineAnnealingLR(optimizer, 900)").replace("step(loss)", "step()")) == {"ACC704"}
+    assert errors(saving.replace("ReduceLROnPlateau(optimizer)", "CosineAnnealingLR(optimizer, 900)").replace("step(loss)", "step(step)")) == set()
+
+
+def test_no_sync_of_a_model_whose_class_is_shown():
+    silent = LAYERED.replace("        loss = model(tokens, labels) / accum_steps\n        loss.backward()", (
+        "        with model.no_sync() if (step + 1) % accum_steps else suppress():\n"
+        "            loss = model(tokens, labels) / accum_steps\n"
+        "            loss.backward()"
+    ))
+    assert said(silent) == set()
+
+
+TWO_PRECISIONS = """
+import torch
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer, args):
+    scaler = torch.amp.GradScaler()
+    for epoch in range(args.epochs):
+        for step, (x, y) in enumerate(loader):
+            loss = F.mse_loss(model(x), y) / args.accum_steps
+            if args.fp16:
+                scaler.scale(loss).backward()
+                if step % args.accum_steps == 0:
+                    scaler.step(optimizer)
+                    scaler.update()
+                    optimizer.zero_grad()
+            else:
+                loss.backward()
+                if step % args.accum_steps == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+"""
+
+
+def test_both_branches_of_a_switch_are_reported():
+    assert [(f.rule, f.span.line) for f in run(TWO_PRECISIONS) if f.rule == "ACC206"] == [("ACC206", 13), ("ACC206", 19)]

@@ -83,11 +83,10 @@ def _uneven(ledger: Ledger, judgement: Judgement, window: Window, verdict: weigh
         f"they weigh {_listed(shares)} instead of {_wanted(shares, ledger)} each"
     )
     cap = Confidence.POSSIBLE if verdict.assumed else Confidence.CERTAIN
-    judgement.violations.append(Violation("ACC101", _division_or_backward(shares), message, evidence, cap=cap))
-
-
-def _division_or_backward(shares: tuple[Share, ...]) -> int:
-    return shares[0].site
+    part = shares[0].part
+    site = part.divisions[-1] if part.divisions else shares[0].site
+    related = [(part.reduced_at, "the mean is taken here")] if part.reduced_at >= 0 else []
+    judgement.violations.append(Violation("ACC101", site, message, evidence, cap=cap, related=related))
 
 
 def _listed(shares: tuple[Share, ...]) -> str:

@@ -826,6 +826,9 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None) -> 
         if not inputs:
             result.batch = run.current_batch()
         result.local = True
+        if not outermost:
+            # a layer inside the model: what was masked on its way in selects none of the targets of its output
+            result.basis, result.varies = "fixed", False
         items = call.kwargs.get("num_items_in_batch")
         if isinstance(items, Quantity):
             result.count = items  # the model divides its summed loss by this count
@@ -1316,8 +1319,11 @@ def _unseen(run: Interpreter, call: Call, receiver: Any) -> Any:
             out = dataclasses.replace(graph[0], key=call.key)
             if call.name not in _ELEMENTWISE and out.form == "scalar":
                 out.parts = tuple(dataclasses.replace(p, weight=None, reason=f"passes through {call.name}()") for p in out.parts)
-        out.basis = next((t.basis for t in found if t.basis != "fixed"), out.basis)
-        out.varies |= out.basis != "fixed"
+        if run.things.get("inside forward") and not _LOSS_NAME.search(call.name) and all(t.form in ("output", "data", "mask") for t in found):
+            out.basis, out.varies = "fixed", False  # a layer, as in `forward`
+        else:
+            out.basis = next((t.basis for t in found if t.basis != "fixed"), out.basis)
+            out.varies |= out.basis != "fixed"
         told = any(isinstance(v, Quantity) and "K" in v.tags for v in call.values) or _NORMALISES.search(call.name)
         if graph and told:
             # whoever is given K, or says that it normalises, may well divide
