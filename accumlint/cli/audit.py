@@ -145,8 +145,14 @@ def _made(arguments: Namespace) -> Audit:
         advice = {code: _first_thing(code) for code in {finding.rule for finding in done.findings}}
     except knowledge.KnowledgeError as error:
         raise _AuditError(str(error)) from error
+    try:
+        arithmetic = tabulate(read)
+    except Exception as error:  # noqa: BLE001 - the rest of the report must still be made
+        arithmetic = []
+        broken = ("configurations", f"internal error, {runner._where(error)}; please report it")
+        done = done._replace(summary=done.summary._replace(errors=(*done.summary.errors, broken)))
     name = arguments.name or identity.name_of(folder)
-    return model.build(done, name, __version__, identity.revision_of(folder), tabulate(read), scripts, advice)
+    return model.build(done, name, __version__, identity.revision_of(folder), arithmetic, scripts, advice)
 
 
 def _settings(arguments: Namespace, folder: str) -> Settings:

@@ -36,7 +36,7 @@ def first_sites(ledger: Ledger) -> dict[str, int]:
 
 def _note(ledger: Ledger) -> str:
     hidden = len(ledger.windows) - SHOWN_WINDOWS
-    return f"{hidden} more windows" if hidden > 0 else ""
+    return f"{hidden} more window{'s' if hidden > 1 else ''}" if hidden > 0 else ""
 
 
 def _window(ledger: Ledger, window: Window) -> dict[str, Any]:

@@ -348,9 +348,8 @@ def _loop_report(root: Explored, judged: Judged, places: Places) -> LoopReport:
 
 
 def _with_detail(loop: LoopReport, judged: Judged, broken: list[_Reported], places: Places) -> LoopReport:
-    """The report with the windows behind its findings drawn too, their weights, and the place of the loop."""
-    ledgers = [ledger for _, ledgers in judged[:2] for ledger, _ in ledgers if ledger.windows]
-    ledgers += [reported.ledger for reported in broken if reported.ledger.windows]
+    """The report with one usual path and the windows behind each finding drawn, their weights, and the loop's place."""
+    ledgers = [*_usual_path(judged), *(reported.ledger for reported in broken if reported.ledger.windows)]
     timelines: list[dict[str, Any]] = []
     signatures = []
     for ledger in ledgers:
@@ -369,6 +368,13 @@ def _with_detail(loop: LoopReport, judged: Judged, broken: list[_Reported], plac
     path, line = (head.path, head.line) if head is not None else (places.module.path, loop.line)
     detail = Detail(path, line, tuple(signatures), tuple(sorted(breaks)))
     return replace(loop, timelines=tuple(timelines), detail=detail)
+
+
+def _usual_path(judged: Judged) -> list[Ledger]:
+    """The ledgers of the first path that accumulates, else of the first that steps at all."""
+    paths = [[ledger for ledger, _ in ledgers if ledger.windows] for _, ledgers in judged]
+    accumulating = [path for path in paths if any(ledger.accumulates for ledger in path)]
+    return next(iter([*accumulating, *filter(None, paths)]), [])
 
 
 def _head(judged: Judged) -> int:

@@ -109,6 +109,17 @@ def test_the_joint_page_is_whole_and_shows_each_rule_once(reports, capsys):
     assert "team/gamma" in page.words()
 
 
+def test_what_a_report_says_cannot_become_markup(reports, capsys, tree):
+    evil = json.loads(json.dumps(reports["beta"]).replace("each microbatch is", "<script>alert(1)</script>[x](http://e.example) is"))
+    evil["name"] = "<img src=x>"
+    evil["first"][0].update(title="<b>", detail="<script>alert(2)</script>")
+    tree({"evil.json": json.dumps(evil)})
+    page = check(merged(capsys, "evil.json", kind="html")[0])
+    assert [node.tag for node in page.nodes].count("script") == 1 and "<img src=x>" in page.words()
+    told = merged(capsys, "evil.json", kind="markdown")[0]
+    assert "\\<img src=x\\>" in told and "<script>" not in told.replace("\\<", "")
+
+
 def test_exit_codes_of_a_merge(reports, capsys, tree):
     assert main(["audit", "merge", "beta.json", "--fail-on", "error", "--output", "page.html"]) == 1
     assert main(["audit", "merge", "alpha.json", "--fail-on", "error", "--output", "page.html"]) == 0

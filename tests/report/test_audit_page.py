@@ -111,7 +111,7 @@ def test_severity_needs_no_colour(text):
 def test_a_picture_says_in_words_what_it_shows(text):
     page = check(text)
     words = page.words()
-    assert "Weights of the valid targets. window 1: 3 targets at 0.1111, 6 targets at 0.05556, 1 targets at 0.3333; right is 0.1 each" in words
+    assert "Weights of the valid targets in the script. window 1: 3 targets at 0.1111, 6 targets at 0.05556, 1 targets at 0.3333; right is 0.1 each" in words
     assert "window 1: 3 microbatches, schedule 3×, step, clear" in words
 
 
@@ -137,3 +137,15 @@ def test_the_same_tree_gives_the_same_bytes_from_anywhere(tree, capsys, monkeypa
     assert [len(outputs) for outputs in seen.values()] == [1, 1, 1]
     for outputs in seen.values():
         assert str(folder) not in outputs.pop()
+
+
+@pytest.mark.slow
+def test_the_page_of_a_hundred_scripts_stays_below_two_megabytes(tmp_path, capsys):
+    scripts = sorted([*(FIXTURES / "scripts").glob("*.py"), *(FIXTURES / "frameworks").glob("*.py")])
+    for index in range(100):
+        source = scripts[index % len(scripts)]
+        (tmp_path / f"{index:03}_{source.name}").write_bytes(source.read_bytes())
+    text = page_of(capsys, tmp_path)
+    page = check(text)
+    assert sum(1 for each in page.ids if re.fullmatch(r"l\d+", each)) >= 90
+    assert len(text.encode()) < 2_000_000

@@ -28,6 +28,7 @@ from accumlint.report.audit.model import (
 )
 from accumlint.report.audit.page import markdown, page
 
+WINDOWS_SHOWN = 12  # sizes of windows in a line
 LOOPS_OPEN = 12  # so many loops with findings are unfolded when the page opens
 
 Pages = Callable[[str], "Rule | None"]  # the page of a rule, by its code
@@ -151,8 +152,9 @@ def _finding(audit: Audit, finding: Finding, index: int) -> Element:
         parts.append(h("p", {"class": "small"}, place(related), f" {related.message}"))
     facts = []
     if finding.windows:
-        facts.append(f"windows of {', '.join(map(str, finding.windows))} microbatches")
-    if finding.flags:
+        more = ", …" if len(finding.windows) > WINDOWS_SHOWN else ""
+        facts.append(f"windows of {', '.join(map(str, finding.windows[:WINDOWS_SHOWN]))}{more} microbatches")
+    if finding.flags and finding.flags[0] not in finding.message:
         facts.append(f"on the path where {' and '.join(finding.flags)}")
     if finding.note:
         facts.append(finding.note)
@@ -213,7 +215,7 @@ def _loop(audit: Audit, loop: Loop, index: int, is_open: bool) -> Element:
     drawn = [_picture(audit, loop, picture, f"l{index + 1}p{n + 1}", n) for n, picture in enumerate(loop.pictures)]
     commands = [h("h3", {}, "Look closer"), [command(each) for each in loop.commands]] if loop.commands else []
     body = h("div", {}, h("ul", {"class": "places"}, rules) if rules else None, drawn, listed, commands)
-    return h("details", {"class": "loop", "id": f"l{index + 1}", "open": "" if is_open else None}, summary, body)
+    return h("details", {"class": "loop" if found else "loop quiet", "id": f"l{index + 1}", "open": "" if is_open else None}, summary, body)
 
 
 def scroll(label: str, child: Element) -> Element:
@@ -221,32 +223,32 @@ def scroll(label: str, child: Element) -> Element:
     return h("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": label}, child)
 
 
-def _picture(audit: Audit, loop: Loop, picture: Picture, key: str, number: int) -> list[Element]:
+def _picture(audit: Audit, loop: Loop, picture: Picture, key: str, number: int) -> Element:
     rules: dict[str, str] = {}
     for each in picture.findings:
         rules.setdefault(audit.findings[each].rule, f"#f{each + 1}")
     which = f"Path {number + 1} of {len(loop.pictures)} drawn. " if len(loop.pictures) > 1 else ""
-    notes = [f"{picture.note}."] if picture.note else []
+    notes = [f"Not drawn: {picture.note}."] if picture.note else []
     if picture.pending:
         notes.append(f"{say(picture.pending, 'microbatch is', 'microbatches are')} left over: no step uses their gradients.")
-    title = f"{which}Windows, simulated with a window of {picture.k}. {' '.join(notes)}"
-    parts = [h("figure", {}, h("figcaption", {}, title), scroll(f"windows of loop, picture {number + 1}", pictures.timeline(picture, f"{key}t", rules)))]
+    title = f"{which}Windows, simulated with K = {picture.k}. {' '.join(notes)}"
+    parts = [h("figure", {}, h("figcaption", {}, title), scroll(f"windows, picture {number + 1}", pictures.timeline(picture, f"{key}t", rules)))]
     signature = picture.signature
     if signature is None:
-        return parts
+        return h("div", {"class": "drawn"}, parts)
     if signature.state in ("right", "broken"):
         words = {
             "right": "Weights: every valid target of a window weighs the same, as the contract asks.",
             "broken": "Weights: targets do not weigh what the contract gives them. Bars with a dashed outline are off.",
         }[signature.state]
         more = f" ({signature.reason})" if signature.reason else ""
-        drawing = scroll(f"weights of loop, picture {number + 1}", pictures.weights(signature, f"{key}w"))
-        figure = h("figure", {}, h("figcaption", {}, words + more), drawing)
+        panels = [scroll(f"weights, picture {number + 1}", each) for each in pictures.weights(signature, f"{key}w")]
+        figure = h("figure", {}, h("figcaption", {}, words + more), h("div", {"class": "panels"}, panels))
         parts.append(figure if signature.state == "broken" else h("details", {}, h("summary", {"class": "small"}, words), figure))
     else:
         word = "unknown" if signature.state == "unknown" else "not judged"
         parts.append(h("p", {"class": "small soft"}, f"Weights are {word}: {signature.reason}."))
-    return parts
+    return h("div", {"class": "drawn"}, parts)
 
 
 def _configurations(configurations: Sequence[Configuration]) -> Element | None:

@@ -10,11 +10,12 @@ import collections.abc
 import dataclasses
 import functools
 import json
+import re
 import types
 import typing
 from typing import Any
 
-from accumlint.report.audit.model import SCHEMA, Audit
+from accumlint.report.audit.model import CONFIDENCES, SCHEMA, SEVERITIES, Audit
 
 MAX_BYTES = 256 * 1024 * 1024
 
@@ -58,6 +59,7 @@ def load(data: bytes) -> Audit:
         raise DocumentError(f"is no report of this version: {shown[:120]}, expected {SCHEMA!r}")
     audit = _read(Audit, document, "")
     _check_indices(audit)
+    _check_words(audit)
     return audit
 
 
@@ -115,10 +117,28 @@ def _check_indices(audit: Audit) -> None:
     for where, numbers, limit in pairs:
         if any(not 0 <= number < limit for number in numbers):
             raise DocumentError(f"{where}: leads nowhere")
+
+
+_RULE = re.compile(r"ACC\d{3}")
+_DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+
+
+def _check_words(audit: Audit) -> None:
+    """Words of a fixed form have it: pages are looked up, reports are ordered and anchors are named by them."""
     for n, finding in enumerate(audit.findings):
-        for key, allowed in (("severity", ("error", "warning", "advice")), ("confidence", ("certain", "conditional", "possible"))):
+        if not _RULE.fullmatch(finding.rule):
+            raise DocumentError(f"findings[{n}].rule: expected a code such as ACC202")
+        for key, allowed in (("severity", SEVERITIES), ("confidence", CONFIDENCES)):
             if getattr(finding, key) not in allowed:
                 raise DocumentError(f"findings[{n}].{key}: expected one of {', '.join(allowed)}")
+    if not audit.name.strip():
+        raise DocumentError("name: expected a text that is not empty")
+    if audit.revision is not None:
+        if not _COMMIT.fullmatch(audit.revision.commit):
+            raise DocumentError("revision.commit: expected hexadecimal digits")
+        if not _DATE.fullmatch(audit.revision.committed):
+            raise DocumentError("revision.committed: expected a date such as 2025-01-31T12:00:00Z")
 
 
 def schema() -> dict[str, Any]:

@@ -32,6 +32,7 @@ class RuleCount:
     name: str
     findings: int
     errors: int
+    warnings: int
     repositories: tuple[str, ...]
     worst: Finding
 
@@ -108,7 +109,7 @@ def _repository(name: str, audit: Audit) -> Repository:
 
 
 def _rules(repositories: Sequence[Repository]) -> tuple[RuleCount, ...]:
-    """Rules by errors, then by repositories, then by findings."""
+    """Rules by errors, then by warnings, then by repositories."""
     found: dict[str, list[tuple[str, Finding]]] = {}
     for repository in repositories:
         for rule, here in by_rule(repository.audit.findings).items():
@@ -117,9 +118,9 @@ def _rules(repositories: Sequence[Repository]) -> tuple[RuleCount, ...]:
     for rule, here in found.items():
         worst = min((finding for _, finding in here), key=lambda f: (*rank(f.severity, f.confidence, f.clause), f.path, f.cell, f.line, f.message))
         names = tuple(dict.fromkeys(name for name, _ in here))
-        errors = sum(1 for _, finding in here if finding.severity == "error")
-        table.append(RuleCount(rule, worst.name, len(here), errors, names, worst))
-    return tuple(sorted(table, key=lambda each: (-each.errors, -len(each.repositories), -each.findings, each.rule)))
+        number = counts(finding for _, finding in here)
+        table.append(RuleCount(rule, worst.name, len(here), number["error"], number["warning"], names, worst))
+    return tuple(sorted(table, key=lambda each: (-each.errors, -each.warnings, -len(each.repositories), -each.findings, each.rule)))
 
 
 def verdict_line(joined: Joined) -> str:

@@ -70,10 +70,10 @@ def _ranking(repositories: Sequence[Repository]) -> Element:
 def _rules(joined: Joined) -> Element:
     rows = [
         h("tr", {}, h("th", {"scope": "row"}, rule_link(each.rule), f" {each.name}"), h("td", {}, badge(each.worst.severity)), _number(each.findings),
-          _number(each.errors), _number(len(each.repositories)), h("td", {}, ", ".join(each.repositories[:6]) + (", …" if len(each.repositories) > 6 else "")))
+          _number(each.errors, "error"), _number(each.warnings, "warning"), _number(len(each.repositories)), h("td", {}, ", ".join(each.repositories[:6]) + (", …" if len(each.repositories) > 6 else "")))
         for each in joined.rules
     ]  # fmt: skip
-    heads = [("rule", False), ("worst", False), ("findings", True), ("errors", True), ("repositories", True), ("where", False)]
+    heads = [("rule", False), ("worst", False), ("findings", True), ("errors", True), ("warnings", True), ("repositories", True), ("where", False)]
     body = _table("rules", heads, rows) if rows else h("p", {}, "Nothing was found.")
     return section("ranking", f"Rules, worst first ({len(rows)})", body)
 

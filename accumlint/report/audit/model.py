@@ -346,15 +346,15 @@ def _loop(report: Report, path: str, loop: Any, index: Mapping[tuple, int], find
         kind = "no-window" if pictures or not loop.window else "not-followed"
     return Loop(
         path, "" if loop.function == "<module>" else loop.function, _place(report, detail.path, detail.line), kind,
-        loop.window, tuple(loop.frameworks), _objects(loop.objects), loop.paths, tuple(loop.flags), tuple(loop.assumed),
+        loop.window, tuple(loop.frameworks), _named(loop.objects), loop.paths, _named(loop.flags), tuple(loop.assumed),
         tuple(loop.not_followed), tuple(pictures) if kind != "no-window" else (), shown,
         _commands(path, loop.objects, script, kind, [findings[each].rule for each in shown]),
     )  # fmt: skip
 
 
-def _objects(objects: Iterable[str]) -> tuple[str, ...]:
-    """Each once; spellings that only the simulation uses for what has no name are left out."""
-    return tuple(each for each in dict.fromkeys(objects) if "@" not in each and "..." not in each)
+def _named(spellings: Iterable[str]) -> tuple[str, ...]:
+    """Each once; spellings that only the simulation uses, for what has no name, are left out."""
+    return tuple(each for each in dict.fromkeys(spellings) if "@" not in each and "..." not in each)
 
 
 def _commands(path: str, objects: Iterable[str], script: Script, kind: str, rules: Sequence[str]) -> tuple[str, ...]:
@@ -366,7 +366,7 @@ def _commands(path: str, objects: Iterable[str], script: Script, kind: str, rule
         ranks = " --ranks 2" if any(each.endswith(("(data_parallel)", "(sharded)")) for each in objects) else ""
         tiny = " --tiny" if script.hugging_face else ""
         commands.append(f"accumlint probe {quoted}{ranks}{tiny}")
-    return (*commands, *(f"accumlint explain {rule}" for rule in dict.fromkeys(rules)))
+    return (*commands, *(f"accumlint explain {rule}" for rule in rules[:1]))
 
 
 def _picture(timeline: Mapping[str, Any], weights: Mapping[str, Any], rules: Sequence[str], findings: tuple[int, ...]) -> Picture:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from importlib import resources
 from xml.etree.ElementTree import Element
 
-from accumlint.report.audit.markup import h, serialise
+from accumlint.report.audit.markup import h, serialise, visible
 
 SECTIONS_TITLE = "On this page"
 
@@ -75,4 +75,4 @@ def markdown(text: str, anchors: Collection[str] = ()) -> list[Element]:
     text = _RULE.sub(lambda match: f"[{match[1]}](#{match[1]})" if match[1] in anchors else match[1], text)
     reader = MarkdownIt("commonmark", {"html": False, "xhtmlOut": True}).enable("table")
     reader.disable("image")
-    return list(ElementTree.fromstring(f"<div>{reader.render(text)}</div>"))
+    return list(ElementTree.fromstring(f"<div>{reader.render(visible(text))}</div>"))

@@ -7,6 +7,7 @@ path, so that a picture of twenty microbatches stays below three kilobytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from accumlint.report.audit.markup import h
@@ -83,7 +84,7 @@ def _spoken(picture: Picture) -> str:
         for event in (*(e for b in window.beats for e in b.events), *window.events):
             events[event] = events.get(event, 0) + 1
         happened = ", ".join(f"{lane_label(event)} {times}×" if times > 1 else lane_label(event) for event, times in events.items())
-        title = "tail window" if window.tail else f"window {number}"
+        title = f"window {number}" + (" (shorter than usual)" if window.tail else "")
         said.append(f"{title}: {say(len(window.beats), 'microbatch', 'microbatches')}, {happened or 'nothing happens'}")
     if picture.pending:
         said.append(f"{say(picture.pending, 'microbatch', 'microbatches')} left over, used by no step")
@@ -103,10 +104,9 @@ def timeline(picture: Picture, key: str, rules: Mapping[str, str]) -> Element:
     top = 22
     height = top + LANE * len(lanes) + 6
     parts: list[Element] = [h("title", {"id": f"{key}-t"}, _spoken(picture))]
-    for window, (start, end) in zip(picture.windows, extents):
-        parts.append(h("rect", {"class": "wn", "x": _n(start), "y": "2", "width": _n(end - start), "height": _n(height - 4), "rx": "3"}))
-        title = "tail" if window.tail else str(picture.windows.index(window) + 1)
-        parts.append(h("text", {"class": "wt", "x": _n((start + end) / 2), "y": "15"}, title))
+    for number, (window, (start, end)) in enumerate(zip(picture.windows, extents), 1):
+        parts.append(h("rect", {"class": "wn short" if window.tail else "wn", "x": _n(start), "y": "2", "width": _n(end - start), "height": _n(height - 4), "rx": "3"}))
+        parts.append(h("text", {"class": "wt", "x": _n((start + end) / 2), "y": "15"}, str(number)))
     parts.append(h("text", {"class": "lb", "x": "0", "y": "15"}, "window"))
     for row, lane in enumerate(lanes):
         y = top + LANE * (row + 0.5)
@@ -154,86 +154,96 @@ def _draw_lane(windows: Sequence[Window], centres: Sequence[Sequence[float]], la
 
 
 BARS = 92  # height of the highest bar
-PANEL_GAP = 40
 HEADING = 40  # room above the bars
 LETTER = 6.2  # width of a letter of the small labels
 _SHOWN_WINDOWS = 3
 
-Group = tuple[str, list[tuple[int, Share]]]  # (label below, [(microbatch, its share)])
+
+class _Group(NamedTuple):
+    """Bars that stand together: a window, or one rank of it. ``window`` is empty after its first rank."""
+
+    bars: list[tuple[int, Share]]  # (microbatch, its share)
+    rank: str
+    window: str
 
 
-def _groups(signature: Signature) -> list[Group]:
+def _groups(signature: Signature) -> list[_Group]:
     """The bars of one panel: windows, and ranks within them where ranks differ."""
-    windows = signature.windows[:_SHOWN_WINDOWS]
-    differ = any(share != shares[0] for window in windows for shares in window.shares for share in shares)
+    differ = any(share != shares[0] for window in signature.windows for shares in window.shares for share in shares)
+    ranks = signature.ranks if differ else 1
     groups = []
-    for number, window in enumerate(windows, 1):
-        for rank in range(signature.ranks if differ else 1):
-            label = f"window {number}" + (f", rank {rank}" if differ else "")
+    for number, window in enumerate(signature.windows[: _SHOWN_WINDOWS if ranks == 1 else 2], 1):
+        for rank in range(ranks):
             bars = [(index, shares[min(rank, len(shares) - 1)]) for index, shares in zip(window.indices, window.shares)]
-            groups.append((label, bars))
+            groups.append(_Group(bars, f"rank {rank}" if ranks > 1 else "", f"window {number}" if rank == 0 else ""))
     return groups
 
 
-def weights(signature: Signature, key: str) -> Element:
-    """Two panels: what the targets weigh in the script, and by the contract.
+def weights(signature: Signature, key: str) -> list[Element]:
+    """Two pictures: what the targets weigh in the script, and by the contract.
 
     A bar is one microbatch: as wide as it has valid targets, as high as each of them weighs; its area is the
     part that the microbatch takes in the update. By the contract all bars of a window are equally high.
     """
     groups = _groups(signature)
-    shares = [share for _, bars in groups for _, share in bars]
+    shares = [share for group in groups for _, share in group.bars]
     targets = sum(float(share.valid_targets) for share in shares)
-    per_target = min(7.0, max(0.6, 240 / max(targets, 1.0)))
+    per_target = min(7.0, max(0.6, 200 / max(targets, 1.0)))
     highest = max((float(text) for share in shares for text in (share.weight, share.right) if text), default=1.0) or 1.0
-    parts: list[Element] = [h("title", {"id": f"{key}-t"}, f"Weights of the valid targets. {summary_of(signature)}.")]
-    left: float = 0
-    for number, (heading, which) in enumerate((("in the script", "weight"), ("by the contract", "right"))):
-        drawn, width = _panel(groups, left, heading, which, per_target, highest)
-        parts += drawn
-        left += width + (PANEL_GAP if number == 0 else 0)
-    height = HEADING + BARS + 36
-    view = {
-        "class": "pic", "viewBox": f"0 0 {_n(left)} {height}", "width": _n(left), "height": str(height),
-        "role": "img", "aria-labelledby": f"{key}-t",
-    }  # fmt: skip
-    return h("svg", view, parts)
+    spoken = f"Weights of the valid targets in the script. {summary_of(signature)}."
+    return [
+        _panel(groups, f"{key}s", "in the script", spoken, per_target, highest, in_script=True),
+        _panel(groups, f"{key}c", "by the contract", "The same windows by the contract: all targets of a window weigh the same.",
+               per_target, highest, in_script=False),
+    ]  # fmt: skip
 
 
 def _panel(
-    groups: Sequence[Group], left: float, heading: str, which: str, per_target: float, highest: float
-) -> tuple[list[Element], float]:
-    """The elements of one panel that starts at ``left``, and its width."""
+    groups: Sequence[_Group], key: str, heading: str, spoken: str, per_target: float, highest: float, in_script: bool
+) -> Element:
+    """One of the two pictures; ``per_target`` is in pixels, ``highest`` the weight of a bar of full height."""
+
+    def weight(share: Share) -> str | None:
+        return share.weight if in_script else share.right
+
     base = HEADING + BARS
-    texts = [share.weight if which == "weight" else share.right for _, bars in groups for _, share in bars]
-    distinct = list(dict.fromkeys(text or "unknown" for text in texts))
+    distinct = list(dict.fromkeys(weight(share) or "unknown" for group in groups for _, share in group.bars))
     said = f"each target: {', '.join(distinct[:3])}" + (", …" if len(distinct) > 3 else "")
     parts = [
-        h("text", {"class": "hd", "x": _n(left), "y": "12"}, heading),
-        h("text", {"class": "st", "x": _n(left), "y": "28"}, said),
+        h("title", {"id": f"{key}-t"}, spoken),
+        h("text", {"class": "hd", "x": "0", "y": "12"}, heading),
+        h("text", {"class": "st", "x": "0", "y": "28"}, said),
     ]
-    x = left
-    for label, bars in groups:
+    x: float = 1
+    for group in groups:
         start = x
-        for index, share in bars:
-            text = share.weight if which == "weight" else share.right
+        for index, share in group.bars:
+            text = weight(share)
             width = max(float(share.valid_targets) * per_target, 3.0)
             room = max(width, LETTER * len(share.valid_targets))
             if text is None:
                 parts.append(h("text", {"class": "ct", "x": _n(x + room / 2), "y": str(base - 4)}, "?"))
             else:
                 high = max(float(text) / highest * BARS, 0.8)
-                wrong = which == "weight" and share.weight != share.right
+                off = in_script and share.weight != share.right
                 where = {"x": _n(x), "y": _n(base - high), "width": _n(width), "height": _n(high)}
-                spoken = f"microbatch {index + 1}: {share.valid_targets} valid targets, {text} each"
-                parts.append(h("rect", {"class": "br off" if wrong else "br", **where}, h("title", {}, spoken)))
+                detail = f"microbatch {index + 1}: {share.valid_targets} valid targets, {text} each"
+                parts.append(h("rect", {"class": "br off" if off else "br", **where}, h("title", {}, detail)))
             parts.append(h("text", {"class": "ct", "x": _n(x + width / 2), "y": str(base + 13)}, share.valid_targets))
             x += room + 3
         end = x - 3
         parts.append(h("path", {"class": "ax", "d": f"M{_n(start)} {base}H{_n(end)}"}))
-        parts.append(h("text", {"class": "gl", "x": _n(start), "y": str(base + 29)}, label))
-        x = max(end, start + LETTER * len(label)) + 12
-    return parts, max(x - 12 - left, 8 * len(heading), LETTER * len(said))
+        labels = [label for label in (group.rank, group.window) if label]
+        below = [base + 28, base + 42] if group.rank else [base + 29]
+        parts += [h("text", {"class": "gl", "x": _n(start), "y": str(y)}, label) for label, y in zip(labels, below)]
+        x = max(end, start + LETTER * max((len(label) for label in labels), default=0)) + 12
+    width = max(x - 11, 8 * len(heading), LETTER * len(said))
+    height = base + (50 if any(group.rank for group in groups) else 36)
+    view = {
+        "class": "pic", "viewBox": f"0 0 {_n(width)} {height}", "width": _n(width), "height": str(height),
+        "role": "img", "aria-labelledby": f"{key}-t",
+    }  # fmt: skip
+    return h("svg", view, parts)
 
 
 def legend() -> dict[str, Element]:
@@ -246,6 +256,8 @@ def legend() -> dict[str, Element]:
         words: h("svg", {"class": "pic", "viewBox": "0 0 16 16", "width": "16", "height": "16", "aria-hidden": "true"}, h("path", {"class": kind, "d": shape(8, 8)}))
         for words, (kind, shape) in marks.items()
     }
+    box = h("rect", {"class": "wn short", "x": "2", "y": "2", "width": "12", "height": "12"})
+    drawn["a window that is shorter than usual"] = h("svg", {"class": "pic", "viewBox": "0 0 16 16", "width": "16", "height": "16", "aria-hidden": "true"}, box)
     bars = (("weighs what the contract gives it", "br"), ("weighs something else", "br off"))
     for words, kind in bars:
         bar = h("rect", {"class": kind, "x": "3", "y": "2", "width": "10", "height": "12"})
