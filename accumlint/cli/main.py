@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("explain", "explain one rule: what it finds, why it matters, how to fix it"),
     "rules": ("rules", "list all rules"),
     "config": ("config", "print the batch arithmetic of configuration files, with the source of every number"),
+    "lsp": ("lsp", "serve an editor: findings while you type, windows on hover, fixes as actions"),
     "receipt": ("receipt", "build, verify, compare or show an accumulation receipt"),
     "rejects": ("rejects", "list, show or replay archived rejected manifests"),
 }
