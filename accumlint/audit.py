@@ -12,6 +12,7 @@ from accumlint.settings import Settings, is_on, names_any
 from accumlint.static.discovery import CONFIGURATION, Collection, Patterns, Target, is_notebook
 
 if TYPE_CHECKING:
+    from accumlint.cache.results import Results
     from accumlint.findings import Finding
     from accumlint.static.notebooks import Notebook
     from accumlint.suppression import Suppression
@@ -29,6 +30,7 @@ class Asked(NamedTuple):
     ratchet: bool = False
     diff: str = ""
     receipts: str = ""
+    cache: str = ""  # the folder for results of earlier runs; empty: none
     fixes: bool = False  # try out a fix for each finding: every one of them costs some simulations
     working_folder: str = "."
     detail: bool = False  # loop reports say all that the engine knows
@@ -46,15 +48,16 @@ def audit(
     Raises :class:`AuditError` where the engine, the baseline or git can't do their part.
     """
     choice = runner.EngineChoice(ENGINE, settings.root, settings.vocabulary, asked.detail)
+    results = _results(targets, choice, asked)
     try:
-        done = runner.run(targets, choice, settings.jobs, stdin)
+        done = runner.run(targets, choice, settings.jobs, stdin, results)
     except runner.RunnerError as error:
         raise AuditError(str(error)) from error
     errors = [*collection.problems]
     errors += [(outcome.name, outcome.failure) for outcome in done.outcomes if outcome.failure]
     found = _surest(finding for outcome in done.outcomes for finding in outcome.findings)
     by_name = {target.name: target for target in targets}
-    configured, config_errors = _configurations(targets, done.simulated, stdin)
+    configured, config_errors = _configurations(targets, done.simulated, stdin, results)
     found = _once([*found, *configured])
     if asked.receipts:
         found = _probed(found, asked)
@@ -80,8 +83,19 @@ def audit(
     if asked.fixes and report.findings:
         from accumlint.fixing import offer
 
-        report = report._replace(findings=tuple(offer(report.findings, by_name, settings, stdin)))
+        report = report._replace(findings=tuple(offer(report.findings, by_name, settings, stdin, results)))
+    if results is not None:
+        results.finish()
     return report, failing
+
+
+def _results(targets: Sequence[Target], choice: runner.EngineChoice, asked: Asked) -> Results | None:
+    """What earlier runs found out, if this one may use it and there is anything to look up."""
+    if not asked.cache or not targets:
+        return None
+    from accumlint.cache.results import Results
+
+    return Results(asked.cache, choice, asked.working_folder)
 
 
 def _surest(findings: Iterable[Finding]) -> list[Finding]:
@@ -126,26 +140,32 @@ def _probed(found: Sequence[Finding], asked: Asked) -> list[Finding]:
 
 
 def _configurations(
-    targets: Sequence[Target], scripts: Sequence[Target], stdin: bytes
+    targets: Sequence[Target], scripts: Sequence[Target], stdin: bytes, results: Results | None = None
 ) -> tuple[list[Finding], list[tuple[str, str]]]:
     """What the audit of configurations finds over the configurations and scripts of this run."""
     wanted = [target for target in targets if target.kind == CONFIGURATION] + list(scripts)
     if not wanted:
         return [], []
-    from accumlint.config import SourceFile, audit
-
-    files = []
+    files: list[tuple[str, bytes]] = []
     for target in sorted(wanted):
         try:
             data = runner.read(target, stdin)
             notebook = _notebook(target, data)
             if notebook is not None:
                 data = notebook.programs[0]
-            files.append(SourceFile(target.name, data))
+            files.append((target.name, data))
         except OSError:
             continue  # reported when the runner tried to read it
+    held = results.find_configured(files) if results is not None else None
+    if held is not None:
+        return list(held), []
+    from accumlint.config import SourceFile, audit
+
     try:
-        return list(audit(files)), []
+        found = list(audit([SourceFile(name, data) for name, data in files]))
+        if results is not None:
+            results.keep_configured(files, found)
+        return found, []
     except Exception as error:  # noqa: BLE001 - the scripts' findings must still be shown
         return [], [("configurations", f"internal error, {runner._where(error)}; please report it")]
 

@@ -115,13 +115,46 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Detail:
+    """What an audit shows of a loop beyond the rest.
+
+    ``path``, ``line``: the head of the loop that carries the microbatches; ``signatures``: the weights behind each
+    timeline, in the same order; ``breaks``: (rule, path, line, index of the timeline or -1) of what was found.
+    """
+
+    path: str
+    line: int
+    signatures: tuple[dict[str, Any], ...] = ()
+    breaks: tuple[tuple[str, str, int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class LoopReport:
+    """What was recognised in one training loop; ``detail`` only where it was asked for."""
+
+    function: str
+    line: int
+    window: str = ""
+    frameworks: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
+    paths: int = 0
+    flags: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    not_followed: tuple[str, ...] = ()
+    timelines: tuple[dict[str, Any], ...] = ()
+    detail: Detail | None = None
+
+
+@dataclass(frozen=True)
 class FileReport:
     """What one file gave: its findings, or the reason why it was not analysed.
 
     ``skipped`` names the sieve that ended the file early ("no-accumulation"), empty when it was simulated.
+    ``consulted`` is what was looked at outside of the file (see ``static/consulted.py``), None where that is not known.
     """
 
     path: str
     findings: tuple[Finding, ...] = ()
     skipped: str = ""
     loops: tuple[Any, ...] = ()
+    consulted: Mapping[str, Any] | None = None

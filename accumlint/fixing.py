@@ -8,14 +8,18 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from accumlint import runner
 from accumlint.findings import Finding
 from accumlint.rewriting import RewriteError, rewrite
 from accumlint.settings import Settings
 from accumlint.static.discovery import STDIN, Target, is_notebook
-from accumlint.static.fixes.offer import Applied, fix_file, with_fixes
+
+if TYPE_CHECKING:
+    from accumlint.cache.results import Results
+    from accumlint.static.fixes.offer import Applied
 
 # Every candidate costs a simulation of the file: what is larger than this is generated, or takes minutes.
 MAX_BYTES = 200_000
@@ -59,20 +63,38 @@ def _per_file(
 
 
 def offer(
-    findings: Sequence[Finding], targets: Mapping[str, Target], settings: Settings, stdin: bytes
+    findings: Sequence[Finding],
+    targets: Mapping[str, Target],
+    settings: Settings,
+    stdin: bytes,
+    results: Results | None = None,
 ) -> list[Finding]:
-    """The findings of a run, in their order, each with its fix where one holds."""
-    from accumlint.static.engine import EngineSettings, Project
+    """The findings of a run, in their order, each with its fix where one holds; ``results`` knows earlier answers."""
+    found: dict[int, Finding] = {}
+    waiting = []
+    for target, data, here in _per_file(findings, targets, stdin):
+        held = results.find_fixes(data, here) if results is not None else None
+        if held is None:
+            waiting.append((target, data, here))
+        else:
+            found.update((id(finding), replace(finding, fix=known.fix)) for finding, known in zip(here, held))
 
-    def all_of_them() -> list[Finding]:
-        found: dict[int, Finding] = {}
+    def all_of_them() -> None:
+        from accumlint.static.engine import EngineSettings, Project
+        from accumlint.static.fixes.offer import with_fixes
+
         own = EngineSettings(vocabulary=settings.vocabulary)
-        for target, data, here in _per_file(findings, targets, stdin):
-            offered = with_fixes(data, target.name, here, Project(settings.root), own)
+        for target, data, here in waiting:
+            project = Project(settings.root)
+            offered = with_fixes(data, target.name, here, project, own)
+            if results is not None:
+                results.keep_fixes(data, here, offered, project.consulted.plain())
             found.update(zip(map(id, here), offered))
-        return [found.get(id(finding), finding) for finding in findings]
 
-    return runner.deep(all_of_them)
+    if waiting:
+        with runner.patient_collector():
+            runner.deep(all_of_them)
+    return [found.get(id(finding), finding) for finding in findings]
 
 
 def fix(
@@ -80,6 +102,7 @@ def fix(
 ) -> list[FixedFile]:
     """The files that change when the findings of a run are fixed, by name. Writes nothing."""
     from accumlint.static.engine import EngineSettings, Project
+    from accumlint.static.fixes.offer import fix_file
 
     def all_of_them() -> list[FixedFile]:
         own = EngineSettings(vocabulary=settings.vocabulary)

@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from accumlint.static.consulted import NOTHING, digest, merged
 from accumlint.static.discovery import CONFIGURATION, STDIN, Target, is_notebook
 from accumlint.static.sieve import may_accumulate, notebook_may_accumulate
 
 if TYPE_CHECKING:
+    from accumlint.cache.results import Results
     from accumlint.findings import FileReport, Finding
     from accumlint.static.notebooks import Notebook
 
@@ -60,13 +62,19 @@ class EngineChoice(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one file gave. ``skipped`` names the sieve that ended it early, ``failure`` what broke."""
+    """What one file gave. ``skipped`` names the sieve that ended it early, ``failure`` what broke.
+
+    ``content`` is the digest of the bytes that were analysed, ``consulted`` what else was looked at (None where that
+    is not known, or where the clock decided): what it takes to know whether the outcome would be the same again.
+    """
 
     name: str
     findings: tuple[Finding, ...] = ()
     skipped: str = ""
     loops: tuple[Any, ...] = ()
     failure: str = ""
+    content: str = ""
+    consulted: Mapping[str, Any] | None = None
 
 
 # Syntax trees are a hundred thousand objects without a cycle among them: looking through them for garbage every 700
@@ -100,11 +108,16 @@ class Engine:
             module = importlib.import_module(self._choice.module)
         except ImportError as error:
             raise RunnerError(f"the engine {self._choice.module} can't be loaded: {error}") from error
-        project = module.Project(self._choice.root)
         settings = module.EngineSettings(vocabulary=self._choice.vocabulary, detail=self._choice.detail)
+        trees = module.Trees()
         if not gc.get_freeze_count():
             gc.freeze()  # modules stay: nothing of them will ever be garbage
-        return lambda data, name: module.examine(data, name, project, settings)
+
+        def examine(data: bytes, name: str) -> FileReport:
+            # a project of its own: what a file gives must not depend on the files before it
+            return module.examine(data, name, module.Project(self._choice.root, trees), settings)
+
+        return examine
 
     def analyse(self, name: str, data: bytes) -> Outcome:
         """The outcome for one file; never raises what the file caused. Raises :class:`RunnerError`."""
@@ -116,7 +129,10 @@ class Engine:
             from accumlint.static.notebooks import script_without_magics
 
             plain = script_without_magics(data)
-            return outcome if plain is None else self._analyse_source(name, plain)
+            if plain is None:
+                return outcome
+            again = self._analyse_source(name, plain)
+            return again._replace(consulted=_together([outcome, again]))
         return outcome
 
     def _analyse_notebook(self, name: str, data: bytes) -> Outcome:
@@ -127,9 +143,10 @@ class Engine:
         try:
             notebook = read(data)
         except NotebookError as error:
-            return Outcome(name, (syntax_error(name, str(error), error.line, error.column),), "syntax-error")
+            finding = syntax_error(name, str(error), error.line, error.column)
+            return Outcome(name, (finding,), "syntax-error", consulted=NOTHING)
         if notebook is None:
-            return Outcome(name, skipped="not-python")
+            return Outcome(name, skipped="not-python", consulted=NOTHING)
         return self.analyse_programs(name, notebook)
 
     def analyse_programs(self, name: str, notebook: Notebook) -> Outcome:
@@ -148,6 +165,7 @@ class Engine:
             min(skipped, default=NO_ACCUMULATION),  # an empty one, where a program went all the way
             tuple(loop for outcome in outcomes for loop in outcome.loops),
             next((outcome.failure for outcome in outcomes if outcome.failure), ""),
+            consulted=_together(outcomes),
         )
 
     def _analyse_source(self, name: str, data: bytes) -> Outcome:
@@ -155,7 +173,7 @@ class Engine:
 
         try:
             if not worth_simulating(data):
-                return Outcome(name, skipped=NO_TRAINING_LOOP)
+                return Outcome(name, skipped=NO_TRAINING_LOOP, consulted=NOTHING)
             if self._examine is None:
                 self._examine = self._load()
             report = self._examine(data, name)
@@ -167,9 +185,18 @@ class Engine:
             from accumlint.own_findings import describe_syntax_error
 
             if _is_syntax_error(error) or b"\0" in data:  # what a null byte raises differs between versions
-                return Outcome(name, (describe_syntax_error(name, data, error),), skipped="syntax-error")
+                finding = describe_syntax_error(name, data, error)
+                return Outcome(name, (finding,), skipped="syntax-error", consulted=NOTHING)
             return _broken(name, f"internal error, {_where(error)}; please report it")
-        return Outcome(name, tuple(report.findings), report.skipped, tuple(report.loops))
+        return Outcome(
+            name, tuple(report.findings), report.skipped, tuple(report.loops), consulted=report.consulted
+        )
+
+
+def _together(outcomes: Sequence[Outcome]) -> Mapping[str, Any] | None:
+    """What several programs in one file rest on; None where that of any is not known."""
+    parts = [outcome.consulted for outcome in outcomes if outcome.consulted is not None]
+    return merged(parts) if len(parts) == len(outcomes) else None
 
 
 def _is_syntax_error(error: Exception) -> bool:
@@ -247,6 +274,7 @@ class Sieved(NamedTuple):
     outcome: Outcome | None  # set when the file is done with
     marked: bool = False  # it holds suppression comments
     long_lines: bool = False
+    content: str = ""  # digest of the bytes, where the file goes on
 
 
 def read(target: Target, stdin: bytes) -> bytes:
@@ -271,12 +299,12 @@ def sieve(target: Target, stdin: bytes) -> Sieved:
             return Sieved(Outcome(target.name, skipped=NO_ACCUMULATION), marked)
         if len(data) > MAX_NOTEBOOK_BYTES:
             return Sieved(_too_large(target.name, len(data)), marked)
-        return Sieved(None, marked, len(data) > MAX_BYTES)
+        return Sieved(None, marked, len(data) > MAX_BYTES, digest(data))
     if not may_accumulate(data):
         return Sieved(Outcome(target.name, skipped=NO_ACCUMULATION), marked)
     if len(data) > MAX_BYTES:
         return Sieved(_too_large(target.name, len(data)), marked)
-    return Sieved(None, marked, max(map(len, data.split(b"\n"))) > LONG_LINE_BYTES)
+    return Sieved(None, marked, max(map(len, data.split(b"\n"))) > LONG_LINE_BYTES, digest(data))
 
 
 class Run(NamedTuple):
@@ -287,26 +315,49 @@ class Run(NamedTuple):
     simulated: tuple[Target, ...]  # what the first sieve let through
 
 
-def run(targets: Sequence[Target], choice: EngineChoice, jobs: int = 0, stdin: bytes = b"") -> Run:
+def run(
+    targets: Sequence[Target],
+    choice: EngineChoice,
+    jobs: int = 0,
+    stdin: bytes = b"",
+    results: Results | None = None,
+) -> Run:
     """Analyse all targets. ``jobs`` is the number of workers, 0 for one per usable core.
 
-    Raises :class:`RunnerError` when the engine itself can't be loaded.
+    ``results`` answers for files that were analysed before and is given the outcomes of the others. Raises
+    :class:`RunnerError` when the engine itself can't be loaded.
     """
     with patient_collector():
-        return _run(targets, choice, jobs, stdin)
+        return _run(targets, choice, jobs, stdin, results)
 
 
-def _run(targets: Sequence[Target], choice: EngineChoice, jobs: int, stdin: bytes) -> Run:
+def _run(
+    targets: Sequence[Target], choice: EngineChoice, jobs: int, stdin: bytes, results: Results | None
+) -> Run:
     sieved = {target: sieve(target, stdin) for target in targets}
     left = [target for target in targets if sieved[target].outcome is None]
-    workers = min(jobs or usable_cores(), len(left))
-    if workers > 1 and len(left) >= PARALLEL_FROM_FILES:
-        analysed = analyse_in_workers(left, choice, workers, stdin)
+    analysed: dict[str, Outcome] = {}
+    if results is not None:
+        for target in left:
+            held = results.find(target.name, sieved[target].content)
+            if held is not None:
+                analysed[target.name] = held
+    contents = {target.name: sieved[target].content for target in left}
+
+    def arrived(outcome: Outcome) -> None:
+        analysed[outcome.name] = outcome
+        if results is not None:  # at once: what a long run has found out survives its interruption
+            results.keep(contents[outcome.name], outcome)
+
+    new = [target for target in left if target.name not in analysed]
+    workers = min(jobs or usable_cores(), len(new))
+    if workers > 1 and len(new) >= PARALLEL_FROM_FILES:
+        analyse_in_workers(new, choice, workers, arrived, stdin)
     else:
-        apart = [target for target in left if sieved[target].long_lines and target.kind != STDIN]
-        analysed = analyse_here([target for target in left if target not in apart], choice, stdin)
+        apart = [target for target in new if sieved[target].long_lines and target.kind != STDIN]
+        analyse_here([target for target in new if target not in apart], choice, arrived, stdin)
         if apart:
-            analysed.update(analyse_in_workers(apart, choice, 1))
+            analyse_in_workers(apart, choice, 1, arrived)
     outcomes = tuple(sieved[target].outcome or analysed[target.name] for target in targets)
     marked = frozenset(target.name for target in targets if sieved[target].marked)
     return Run(outcomes, marked, tuple(left))
@@ -326,20 +377,23 @@ def _analyse_target(engine: Engine, target: Target, stdin: bytes) -> Outcome:
         data = read(target, stdin)
     except OSError as error:  # it was there a moment ago
         return Outcome(target.name, failure=f"cannot be read: {error.strerror or error}")
-    return engine.analyse(target.name, data)
+    return engine.analyse(target.name, data)._replace(content=digest(data))
 
 
-def analyse_here(targets: Iterable[Target], choice: EngineChoice, stdin: bytes = b"") -> dict[str, Outcome]:
-    """Outcomes by name, from this process."""
+def analyse_here(
+    targets: Iterable[Target], choice: EngineChoice, arrived: Callable[[Outcome], None], stdin: bytes = b""
+) -> None:
+    """Analyse files in this process; ``arrived`` is called with each outcome."""
     targets = list(targets)
     if not targets:
-        return {}
+        return
 
-    def all_of_them() -> dict[str, Outcome]:
+    def all_of_them() -> None:
         engine = Engine(choice)
-        return {target.name: _analyse_target(engine, target, stdin) for target in targets}
+        for target in targets:
+            arrived(_analyse_target(engine, target, stdin))
 
-    return deep(all_of_them)
+    deep(all_of_them)
 
 
 def _worker(pipe, choice: EngineChoice) -> None:
@@ -393,18 +447,23 @@ class _Worker:
 
 
 def analyse_in_workers(
-    targets: Iterable[Target], choice: EngineChoice, workers: int, stdin: bytes = b""
-) -> dict[str, Outcome]:
-    """Outcomes by name, from ``workers`` processes. Standard input stays in this one.
+    targets: Iterable[Target],
+    choice: EngineChoice,
+    workers: int,
+    arrived: Callable[[Outcome], None],
+    stdin: bytes = b"",
+) -> None:
+    """Analyse files in ``workers`` processes; ``arrived`` is called with each outcome, in the order of arrival.
 
-    A worker that dies or hangs is replaced; the file that it held is reported as not analysed.
+    Standard input stays in this process. A worker that dies or hangs is replaced; the file that it held is reported
+    as not analysed.
     """
     import multiprocessing
     import time
     from multiprocessing.connection import wait
 
     targets = list(targets)
-    done = analyse_here([t for t in targets if t.kind == STDIN], choice, stdin)
+    analyse_here([t for t in targets if t.kind == STDIN], choice, arrived, stdin)
     waiting = [target for target in reversed(targets) if target.kind != STDIN]
     context = multiprocessing.get_context("spawn")
     idle: list[_Worker] = []
@@ -418,7 +477,7 @@ def analyse_in_workers(
                     worker.give(target, time.monotonic())
                 except OSError:  # it died before it was given anything
                     worker.end()
-                    done[target.name] = _broken(target.name, "the worker process could not be started")
+                    arrived(_broken(target.name, "the worker process could not be started"))
                     continue
                 busy[worker.pipe] = worker
             soonest = min(worker.deadline for worker in busy.values()) if busy else 0.0
@@ -432,11 +491,11 @@ def analyse_in_workers(
                     worker.end()
                     code = worker.process.exitcode
                     message = f"the process that read it died (exit code {code})"
-                    done[worker.target.name] = _broken(worker.target.name, message)
+                    arrived(_broken(worker.target.name, message))
                     continue
                 if isinstance(answer, RunnerError):
                     raise answer
-                done[worker.target.name] = answer
+                arrived(answer)
                 if worker.served >= FILES_PER_WORKER:
                     worker.end()
                 else:
@@ -449,10 +508,9 @@ def analyse_in_workers(
                     worker.end()
                     assert worker.target is not None
                     reason = f"it took longer than {SECONDS_PER_FILE:.0f} seconds"
-                    done[worker.target.name] = _left_alone(worker.target.name, "too-slow", reason)
+                    arrived(_left_alone(worker.target.name, "too-slow", reason))
     finally:
         for worker in [*idle, *busy.values()]:
             if worker in busy.values():
                 worker.process.kill()
             worker.end()
-    return done

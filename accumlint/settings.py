@@ -44,6 +44,8 @@ class Settings(NamedTuple):
     output: tuple[tuple[str, str], ...] = ()  # (format, file)
     jobs: int = 0  # 0: as many as there are usable cores
     baseline: str = ""
+    cache: bool = True
+    cache_dir: str = ""  # empty: in the folder of the settings, or of the repository
     vocabulary: Mapping[str, Any] = {}  # handed to the engine as it is
 
 
@@ -128,6 +130,8 @@ KEYS = {
     "output": ("output", _outputs),
     "jobs": ("jobs", _jobs),
     "baseline": ("baseline", _string),
+    "cache": ("cache", _boolean),
+    "cache-dir": ("cache_dir", _string),
     "vocabulary": ("vocabulary", _table),
 }
 

@@ -43,9 +43,14 @@ TIMELINE = {
 }
 
 
+class Trees:
+    """Nothing is shared here."""
+
+
 @dataclass
 class Project:
     root: str
+    trees: Trees | None = None
 
 
 @dataclass

@@ -15,6 +15,12 @@ def targets_in(folder):
     return [Target(name, str(folder / name), PYTHON) for name in names]
 
 
+def in_workers(targets, workers):
+    arrived = []
+    runner.analyse_in_workers(targets, CHOICE, workers, arrived.append)
+    return arrived
+
+
 def told(outcomes):
     return {o.name: (tuple(f.rule for f in o.findings), o.skipped, o.failure) for o in outcomes}
 
@@ -108,7 +114,7 @@ def test_a_worker_that_hangs_is_given_up(tree, monkeypatch):
     monkeypatch.setattr(runner, "SECONDS_PER_FILE", 1.0)
     files = {f"{n}.py": BAD for n in range(3)}
     folder = tree({**files, "hangs.py": b"torch.backward  #: hang"})
-    done = told(runner.analyse_in_workers(targets_in(folder), CHOICE, 2).values())
+    done = told(in_workers(targets_in(folder), 2))
     assert done.pop("hangs.py") == (("ACC003",), "too-slow", "")
     assert set(done.values()) == {(("ACC202",), "", "")}
 
@@ -123,7 +129,7 @@ def test_files_with_very_long_lines_are_kept_apart(tree):
 def test_workers_are_replaced_after_a_while(tree, monkeypatch):
     monkeypatch.setattr(runner, "FILES_PER_WORKER", 2)
     folder = tree({f"{n}.py": BAD for n in range(7)})
-    done = told(runner.analyse_in_workers(targets_in(folder), CHOICE, 2).values())
+    done = told(in_workers(targets_in(folder), 2))
     assert len(done) == 7 and set(done.values()) == {(("ACC202",), "", "")}
 
 

@@ -84,8 +84,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     tool.add_argument("--config", metavar="FILE", help="use this settings file")
     tool.add_argument("--isolated", action="store_true", help="use no settings file")
     tool.add_argument("--jobs", "-j", type=int, metavar="N", help="worker processes (default: usable cores)")
-    tool.add_argument("--no-cache", action="store_true",
-                      help="analyse every file anew (as this version always does)")
+    tool.add_argument("--no-cache", action="store_true", help="analyse every file anew and keep nothing")
+    tool.add_argument("--cache-dir", metavar="DIR",
+                      help="where results are kept (default: .accumlint_cache in the project)")
 
 
 def spelled_out(arguments: Sequence[str]) -> list[str]:
@@ -215,7 +216,11 @@ def run(arguments: Namespace) -> int:
     from accumlint.audit import Asked, AuditError, audit
     from accumlint.report.present import PresentError, present, shows_fixes
 
+    from accumlint.cache.store import location
+
+    no_cache = arguments.no_cache or not settings.cache and not arguments.cache_dir
     asked = Asked(
+        cache="" if no_cache else location(settings, working_folder, arguments.cache_dir or ""),
         baseline=settings.baseline,
         write_baseline=arguments.write_baseline or "",
         ratchet=arguments.ratchet,

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "selftest": ("selftest", "break a correct loop in every known way and show that each fault is seen"),
     "explain": ("explain", "explain one rule: what it finds, why it matters, how to fix it"),
     "rules": ("rules", "list all rules"),
+    "cache": ("cache", "show or clear the results of earlier runs"),
     "config": ("config", "print the batch arithmetic of configuration files, with the source of every number"),
     "lsp": ("lsp", "serve an editor: findings while you type, windows on hover, fixes as actions"),
     "receipt": ("receipt", "build, verify, compare or show an accumulation receipt"),

@@ -30,6 +30,7 @@ _SKIPPED_FOLDERS = frozenset(
         ".mypy_cache",
         ".pytest_cache",
         ".ruff_cache",
+        ".accumlint_cache",
         ".ipynb_checkpoints",
         "__pycache__",
         "__pypackages__",

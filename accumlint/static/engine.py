@@ -15,18 +15,18 @@ from accumlint.contract.signature import signature
 from accumlint.contract.timeline import first_sites, timeline
 from accumlint.contract.verdicts import Judgement, Violation
 from accumlint.contract.windows import Ledger, Window
-from accumlint.findings import Confidence, FileReport, Finding, Related, Severity, Span
+from accumlint.findings import Confidence, Detail, FileReport, Finding, LoopReport, Related, Severity, Span
 from accumlint.static import syntax as ir
 from accumlint.static.explore import Explored, Explorer
 from accumlint.static.positions import Positions, header
-from accumlint.static.project import SITES_PER_MODULE, Project
+from accumlint.static.project import SITES_PER_MODULE, Project, Trees
 from accumlint.static.structure import NO_TRAINING_LOOP, worth_simulating
 from accumlint.static.vocabulary import Vocabulary, build, shipped
 
 DRAWN = 4  # pictures of one loop: the usual path and those on which something breaks
 CONTROLS = 4  # paths on which a broken clause is tried again at an even length
 
-__all__ = ["EngineSettings", "LoopReport", "Project", "analyse", "examine"]
+__all__ = ["EngineSettings", "LoopReport", "Project", "Trees", "analyse", "examine"]
 
 
 @dataclass(frozen=True)
@@ -42,37 +42,6 @@ class EngineSettings:
 
     def names(self) -> Vocabulary:
         return build(self.vocabulary) if self.vocabulary else shipped()
-
-
-@dataclass(frozen=True)
-class Detail:
-    """What an audit shows of a loop beyond the rest.
-
-    ``path``, ``line``: the head of the loop that carries the microbatches; ``signatures``: the weights behind each
-    timeline, in the same order; ``breaks``: (rule, path, line, index of the timeline or -1) of what was found.
-    """
-
-    path: str
-    line: int
-    signatures: tuple[dict[str, Any], ...] = ()
-    breaks: tuple[tuple[str, str, int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class LoopReport:
-    """What was recognised in one training loop; ``detail`` only where it was asked for."""
-
-    function: str
-    line: int
-    window: str = ""
-    frameworks: tuple[str, ...] = ()
-    objects: tuple[str, ...] = ()
-    paths: int = 0
-    flags: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()
-    not_followed: tuple[str, ...] = ()
-    timelines: tuple[dict[str, Any], ...] = ()
-    detail: Detail | None = None
 
 
 def analyse(source: bytes, path: str, project: Project, settings: EngineSettings) -> FileReport:
@@ -110,7 +79,7 @@ def examine(source: bytes, path: str, project: Project, settings: EngineSettings
     findings = [finding for reported in collected.values() if (finding := _finding(reported, places)) is not None]
     findings += _incomplete(explored, loops, path, findings)
     findings.sort(key=Finding.sort_key)
-    return FileReport(path, tuple(_without_twins(findings)), loops=tuple(loops))
+    return FileReport(path, tuple(_without_twins(findings)), loops=tuple(loops), consulted=project.consulted.plain())
 
 
 _IGNORE_ARGUMENT = re.compile(rb"ignore_index\s*=\s*-100\b")

@@ -1,4 +1,9 @@
-"""The files around the one that is checked: imports inside the tree are followed, with a bound."""
+"""The files around the one that is checked: imports inside the checked tree are followed, with a bound.
+
+A project speaks for one script: what is followed, and how sites are numbered, does not depend on which scripts came
+before. Only syntax trees are shared between scripts (:class:`Trees`). It writes down everything that it looked for,
+found or not, so that a result can be kept for as long as none of it changes.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from pathlib import Path
 import libcst as cst
 
 from accumlint.static import syntax as ir
+from accumlint.static.consulted import Consulted, digest
 from accumlint.static.lowering import lower_module
 
 SITES_PER_MODULE = 10_000_000
@@ -17,23 +23,63 @@ MAX_BYTES = 400_000
 # a file that has none of these words cannot change a window, a weight or a clock
 _WORDS = (b"backward", b".step(", b"loss", b"no_sync", b"zero_grad", b"clip_grad", b"accum", b"all_reduce", b"scaler", b"dataloader", b"DataLoader", b"yield")
 
+_UNREADABLE = (cst.ParserSyntaxError, SyntaxError, UnicodeDecodeError, RecursionError, ValueError)
+
+
+class Trees:
+    """Syntax trees of files that several scripts import, the least used ones forgotten."""
+
+    MAX_SOURCE_BYTES = 1_500_000  # a tree takes about fifty times the memory of its source
+
+    def __init__(self) -> None:
+        self._trees: dict[str, tuple[bytes, cst.Module | None]] = {}
+        self._size = 0
+
+    def parse(self, key: str, data: bytes) -> cst.Module | None:
+        """The tree of these bytes, None where they cannot be parsed."""
+        held = self._trees.pop(key, None)
+        if held is not None:
+            self._size -= len(held[0])
+            if held[0] == data:
+                return self._hold(key, data, held[1])
+        try:
+            tree = cst.parse_module(data)
+        except _UNREADABLE:
+            tree = None
+        return self._hold(key, data, tree)
+
+    def _hold(self, key: str, data: bytes, tree: cst.Module | None) -> cst.Module | None:
+        self._trees[key] = data, tree
+        self._size += len(data)
+        while self._size > self.MAX_SOURCE_BYTES and len(self._trees) > 1:
+            oldest = next(iter(self._trees))
+            self._size -= len(self._trees.pop(oldest)[0])
+        return tree
+
 
 class Project:
-    """The checked tree: finds modules for imports and remembers what it parsed.
+    """The tree around one script: finds modules for imports and remembers what it parsed.
 
     ``root`` is where absolute imports are looked up, after the folder of the importing file and its parents.
     """
 
-    def __init__(self, root: str | os.PathLike[str] = ".") -> None:
+    def __init__(self, root: str | os.PathLike[str] = ".", trees: Trees | None = None) -> None:
         self.root = Path(root)
+        self.consulted = Consulted()
+        self._trees = trees if trees is not None else Trees()
         self._modules: dict[str, ir.Module | None] = {}
         self._loaded = 0
+        self._last: tuple[bytes, cst.Module] | None = None
         self._places: dict[tuple[Path, str], Path | None] = {}
 
     def parse(self, data: bytes, path: str, name: str) -> ir.Module:
         """Parse and lower one file. Raises libcst.ParserSyntaxError, UnicodeDecodeError, RecursionError."""
+        if self._last is None or self._last[0] != data:  # who tries a change out looks at the same text twice
+            self._last = data, cst.parse_module(data)
+        return self._lower(self._last[1], data, path, name)
+
+    def _lower(self, tree: cst.Module, data: bytes, path: str, name: str) -> ir.Module:
         self._loaded += 1
-        tree = cst.parse_module(data)
         module = lower_module(tree, path, name, self._loaded * SITES_PER_MODULE)
         module.source = data
         module.resolve = self.resolve
@@ -59,12 +105,17 @@ class Project:
         try:
             data = path.read_bytes()
         except OSError:
+            self.consulted.content[str(path)] = ""
             return None
+        self.consulted.content[str(path)] = digest(data)
         if len(data) > MAX_BYTES or not any(word in data for word in _WORDS):
             return None
+        tree = self._trees.parse(str(path), data)
+        if tree is None:
+            return None
         try:
-            return self.parse(data, _display(path), path.stem)
-        except (cst.ParserSyntaxError, SyntaxError, UnicodeDecodeError, RecursionError, ValueError):
+            return self._lower(tree, data, _display(path), path.stem)
+        except _UNREADABLE:
             return None
 
     def _find(self, importer: ir.Module, origin: str) -> Path | None:
@@ -79,7 +130,7 @@ class Project:
         if level:
             for _ in range(level - 1):
                 folder = folder.parent
-            return _module_at(folder, parts)
+            return self._module_at(folder, parts)
         if not parts:
             return None
         tried = set()
@@ -87,20 +138,21 @@ class Project:
             if base in tried:
                 continue
             tried.add(base)
-            found = _module_at(base, parts)
+            found = self._module_at(base, parts)
             if found is not None:
                 return found
         return None
 
-
-def _module_at(folder: Path, parts: list[str]) -> Path | None:
-    target = folder.joinpath(*parts)
-    if parts:
-        single = target.with_suffix(".py") if "." not in target.name else None
-        if single is not None and single.is_file():
-            return single
-    package = target / "__init__.py"
-    return package if package.is_file() else None
+    def _module_at(self, folder: Path, parts: list[str]) -> Path | None:
+        if parts and not self.consulted.may_hold(str(folder), parts[0]):
+            return None
+        target = folder.joinpath(*parts)
+        if parts:
+            single = target.with_suffix(".py") if "." not in target.name else None
+            if single is not None and self.consulted.is_file(str(single)):
+                return single
+        package = target / "__init__.py"
+        return package if self.consulted.is_file(str(package)) else None
 
 
 def _display(path: Path) -> str:

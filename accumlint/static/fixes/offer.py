@@ -41,14 +41,15 @@ def fixes_for(
 ) -> list[Fix | None]:
     """A fix, or None, for each of the findings of one file as it is now.
 
-    ``source`` are the bytes that the findings were made from, ``path`` the name that they carry. Each fix stands
-    for itself: applying one makes the others stale. Findings of other rules, in other files, or that the engine
-    doesn't make of this source get None. Never raises for what the file holds.
+    ``source`` are the bytes that the findings were made from, ``path`` the name that they carry. ``project`` is one
+    that is used for this file alone: afterwards it tells what the answer rests on. Each fix stands for itself: applying
+    one makes the others stale. Findings of other rules, in other files, or that the engine doesn't make of this source
+    get None. Never raises for what the file holds.
     """
     wanted = list(findings)
     if not any(finding.rule in FIXERS and finding.span.path == path for finding in wanted):
         return [None] * len(wanted)
-    workshop = _Workshop(path, Project(project.root), settings)
+    workshop = _Workshop(path, project, settings)
     bench = workshop.bench(source)
     if bench is None:
         return [None] * len(wanted)
