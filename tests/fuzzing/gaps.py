@@ -1,0 +1,34 @@
+"""What is known to go wrong, by kind, with the reason. Strict: a gap that covers a case which no longer fails is reported.
+
+An entry is removed when its reason is; it is never made wider to silence something that nobody has looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .recipes import Recipe
+
+
+@dataclass(frozen=True)
+class Gap:
+    """``mutations``: those that are missed (empty string: the correct loop). ``covers``: for exactly which recipes."""
+
+    mutations: tuple[str, ...]
+    covers: Callable[[Recipe], bool]
+    reason: str
+
+
+STATIC: tuple[Gap, ...] = ()
+RUN: tuple[Gap, ...] = ()  # between simulation and run; the correct loop stands for all its mutations
+
+
+def of(recipe: Recipe, mutation: str) -> Gap | None:
+    """The gap that explains a wrong answer of the checker."""
+    return next((gap for gap in STATIC if mutation in gap.mutations and gap.covers(recipe)), None)
+
+
+def of_run(recipe: Recipe, mutation: str) -> Gap | None:
+    """The gap that explains a disagreement between the simulation and a run."""
+    return next((gap for gap in RUN if (mutation in gap.mutations or not gap.mutations) and gap.covers(recipe)), None)

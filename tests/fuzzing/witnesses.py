@@ -1,0 +1,127 @@
+"""What the two witnesses tell of one script, in a form in which it can be compared event by event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from accumlint.contract import weights
+from accumlint.contract.clauses.c3_sync import synchronised
+from accumlint.contract.events import Kind, Trace
+from accumlint.contract.windows import Ledger, ledgers
+from accumlint.probe.assemble import assemble
+from accumlint.probe.records import Recording
+from accumlint.static.engine import EngineSettings, Places, Project, speaks_of_ignored_labels
+from accumlint.static.explore import Explorer
+
+COMPARED = (Kind.BACKWARD, Kind.STEP, Kind.CLEAR, Kind.SCHEDULE, Kind.UNSCALE, Kind.CLIP, Kind.SCALER_UPDATE, Kind.CHECKPOINT)
+
+
+@dataclass
+class Told:
+    """One witness: events as (kind, line, microbatch), windows as microbatches with the weight of a target of each.
+
+    Microbatches are numbered by their backwards; an event carries the number of the last one before it. ``sync`` says
+    for each microbatch whether its gradients meet those of other ranks. A ledger is one group of optimizers, found by
+    the lines of its steps.
+    """
+
+    events: list[tuple[str, int, int]] = field(default_factory=list)
+    windows: dict[tuple[int, ...], list[dict[int, Fraction | None]]] = field(default_factory=dict)
+    counts: dict[tuple[int, ...], list[dict[int, Fraction]]] = field(default_factory=dict)
+    ratios: dict[tuple[int, ...], list[set[Fraction | None]]] = field(default_factory=dict)
+    pending: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
+    sync: list[bool | str | None] = field(default_factory=list)
+    flags: tuple = ()
+
+
+def told(trace: Trace, line) -> Told:
+    """A trace in comparable form; ``line`` turns a site into a line."""
+    out = Told(flags=trace.flags)
+    numbers: dict[int, int] = {}
+    for event in trace.events:
+        if event.kind is Kind.BACKWARD:
+            numbers.setdefault(event.microbatch, len(numbers))
+            out.sync.append(synchronised(event) if event.details.get("parallel") else None)
+        if event.kind in COMPARED:
+            out.events.append((event.kind.value, line(event.site), len(numbers) - 1))
+    for ledger in ledgers(trace):
+        key = tuple(sorted({line(w.step.site) for w in ledger.windows if w.step is not None}))
+        out.windows[key] = [_weights(ledger, window, trace, numbers) for window in ledger.windows]
+        out.counts[key] = [{numbers[s.microbatch]: s.count[0] for s in weights.shares(window, trace)} for window in ledger.windows]
+        out.ratios[key] = [{r for s in weights.shares(w, trace) for r in (s.ratio or (None,))} for w in ledger.windows]
+        out.pending[key] = sorted({numbers[c.event.microbatch] for c in ledger.pending.fresh})
+    return out
+
+
+def _weights(ledger: Ledger, window, trace: Trace, numbers: dict[int, int]) -> dict[int, Fraction | None]:
+    found: dict[int, Fraction | None] = {}
+    for share in weights.shares(window, trace):
+        number = numbers[share.microbatch]
+        own = share.weight[0] if share.weight is not None else None
+        before = found.get(number, Fraction(0))
+        found[number] = None if own is None or before is None else before + own
+    for contribution in window.stale:
+        found.setdefault(numbers[contribution.event.microbatch], None)  # it reaches the step once more
+    return found
+
+
+def read(source: str) -> list[Told]:
+    """All paths that the simulation takes through a script, one after the other."""
+    project = Project(".")
+    module = project.parse(source.encode(), "script.py", "script")
+    places = Places(module, project)
+    explorer = Explorer(module, EngineSettings().names(), ignored_constant=speaks_of_ignored_labels(source.encode()))
+    return [told(trace, places.line) for root in explorer.explore() for trace in root.traces]
+
+
+def recorded(recordings: tuple[Recording, ...]) -> Told | None:
+    """What a run did; None without a backward."""
+    made = assemble(recordings, 3)
+    if made is None:
+        return None
+
+    def line(site: int) -> int:
+        place = made.sites.place(site)
+        return place[1] if place is not None else 0
+
+    return told(made.trace, line)
+
+
+def differences(ours: Told, theirs: Told, tolerance: float = 1e-9) -> list[str]:
+    """Where two tellings part, most telling first; empty when they agree."""
+    out = []
+    if ours.events != theirs.events:
+        at = next((i for i, (a, b) in enumerate(zip(ours.events, theirs.events)) if a != b), min(len(ours.events), len(theirs.events)))
+        mine = ours.events[at] if at < len(ours.events) else "the end"
+        other = theirs.events[at] if at < len(theirs.events) else "the end"
+        out.append(f"event {at}: simulated {mine}, run {other}")
+    if ours.sync != theirs.sync:
+        out.append(f"sync: simulated {ours.sync}, run {theirs.sync}")
+    if set(ours.windows) != set(theirs.windows):
+        return [*out, f"optimizers: simulated {sorted(ours.windows)}, run {sorted(theirs.windows)}"]
+    for key, windows in ours.windows.items():
+        mine, other = [sorted(w) for w in windows], [sorted(w) for w in theirs.windows[key]]
+        if mine != other:
+            out.append(f"windows: simulated {mine}, run {other}")
+            continue
+        for index, (a, b) in enumerate(zip(windows, theirs.windows[key])):
+            if ours.counts[key][index] != theirs.counts[key][index]:
+                # a loop that leaves an epoch early meets other data in the next one: there only right or wrong is compared
+                mine, other = ours.ratios[key][index], theirs.ratios[key][index]
+                if (mine == {1}) != (other == {1}):
+                    out.append(f"window {index}: simulated {_listed(mine)}, run {_listed(other)} times the right weight")
+                continue
+            for number in a:
+                one, two = a[number], b[number]
+                if (one is None) != (two is None) or one is not None and two is not None and abs(one - two) > tolerance:
+                    out.append(f"weight of microbatch {number} in window {index}: simulated {one}, run {two}")
+                    break
+            else:
+                continue
+            break
+    return out
+
+
+def _listed(ratios: set[Fraction | None]) -> str:
+    return ", ".join(sorted(map(str, ratios)))
