@@ -86,12 +86,16 @@ def shares(window: Window, trace) -> list[Share]:
 
 
 def _rescaled_at(contribution: Contribution) -> int:
-    """Where a gradient was scaled: the call that chose the factor, when a helper does the work."""
+    """Where a gradient was scaled: beside the backward's function, the call that leads there when a helper does the work."""
     if not contribution.factors:
         return -1
     event = contribution.factors[-1][1]
-    depth = len(contribution.event.stack)
-    return event.stack[-1] if len(event.stack) > min(depth, 1) and event.stack else event.site
+    shared = 0
+    for ours, theirs in zip(event.stack, contribution.event.stack):
+        if ours != theirs:
+            break
+        shared += 1
+    return event.stack[shared] if len(event.stack) > shared else event.site
 
 
 def _constant(symbols: Iterable[tuple[str, int]]) -> bool:

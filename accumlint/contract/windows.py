@@ -131,6 +131,12 @@ class Ledger:
         return [window.size for window in self.windows]
 
     @property
+    def outer_gates(self) -> frozenset[int]:
+        """Conditions around every backward (``if __name__ == "__main__"``): they decide nothing about windows."""
+        backwards = [c.event for w in [*self.windows, self.pending] for c in w.contributions]
+        return frozenset.intersection(*(frozenset(e.gates) for e in backwards)) if backwards else frozenset()
+
+    @property
     def usual(self) -> int:
         """The size of most windows (the larger one of equals); 0 without windows."""
         sizes = [size for size in self.sizes if size]

@@ -31,9 +31,10 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
 TOGGLES = "toggles optimizers"
 
 
-def guard(event: Event) -> int:
-    """The condition that decides about an event: the innermost gate, else the event itself."""
-    return event.gates[-1] if event.gates else event.site
+def guard(event: Event, ledger: Ledger) -> int:
+    """The condition that decides about an event: the innermost one inside of the loop, else the event itself."""
+    own = [gate for gate in event.gates if gate not in ledger.outer_gates]
+    return own[-1] if own else event.site
 
 
 def _computed(ledger: Ledger, site: int) -> int:
@@ -98,7 +99,7 @@ def _clear_inside(ledger: Ledger, judgement: Judgement) -> None:
             if window.left_loop_between(contribution.event, clear, epochs=True):
                 continue  # dropped after the loop: clause C5
             kept = [c for c in window.contributions if all(c is not lost for lost, _ in window.erased)]
-            if kept and not any(c.event.site == contribution.event.site for c in kept):
+            if kept and not _same_pass(contribution.event, [c.event for c in kept]):
                 continue  # a backward of its own, for warming up, probing or perturbing: thrown away on purpose
             later = [c for c in window.contributions if c.order > contribution.order and c.event.microbatch != contribution.event.microbatch]
             if not later and window.step is None:
@@ -114,6 +115,14 @@ def _clear_inside(ledger: Ledger, judgement: Judgement) -> None:
                 related=[(window.step.site, "the step that uses what is left")] if window.step is not None else [],
             ))  # fmt: skip
             return
+
+
+def _same_pass(lost: Event, kept: list[Event]) -> bool:
+    """The same backward of the script as one that is kept, or one that takes its place in other microbatches: ``if last: … else: …``."""
+    if any(event.site == lost.site for event in kept):
+        return True
+    alone = all(event.microbatch != lost.microbatch for event in kept)
+    return alone and any(event.loops == lost.loops and event.gates[-1:] == lost.gates[-1:] != () for event in kept)
 
 
 def _never_cleared(ledger: Ledger, judgement: Judgement) -> None:
@@ -149,7 +158,7 @@ def _gate(ledger: Ledger, judgement: Judgement) -> None:
         assert step is not None
         judgement.applied.add("ACC209")
         judgement.violations.append(Violation(
-            "ACC209", guard(step), f"the framework counts microbatches already and this test counts again: a window of {k} × {k} microbatches",
+            "ACC209", guard(step, ledger), f"the framework counts microbatches already and this test counts again: a window of {k} × {k} microbatches",
             {"windows": sizes},
         ))  # fmt: skip
         return
@@ -160,7 +169,7 @@ def _gate(ledger: Ledger, judgement: Judgement) -> None:
         step = windows[0].step
         assert step is not None
         judgement.violations.append(Violation(
-            "ACC207", guard(step), f"the boundary test is negated: windows of {_listed(sizes)} microbatches, a step everywhere but at the boundary",
+            "ACC207", guard(step, ledger), f"the boundary test is negated: windows of {_listed(sizes)} microbatches, a step everywhere but at the boundary",
             {"windows": sizes},
         ))  # fmt: skip
         return
@@ -172,7 +181,7 @@ def _gate(ledger: Ledger, judgement: Judgement) -> None:
         again = [w for w in windows[1:] if not w.after_loop and w.size != usual and _opens_epoch(w)]
         recurring = bool(again) or not _several_epochs(ledger)
         judgement.violations.append(Violation(
-            "ACC206", _computed(ledger, guard(first.step)),
+            "ACC206", _computed(ledger, guard(first.step, ledger)),
             f"the boundary test is one microbatch off: windows of {_listed(sizes)} microbatches instead of {k}",
             {"windows": sizes}, severity=None if recurring and first.size == 1 else Severity.WARNING if not again else None,
         ))  # fmt: skip
@@ -214,7 +223,7 @@ def _stuck(ledger: Ledger, judgement: Judgement) -> None:
     if pending > 2 * k and len(windows) <= 2 and all(size <= k for size in ledger.sizes):
         step = windows[-1].step
         judgement.violations.append(Violation(
-            "ACC213", _computed(ledger, guard(step)),
+            "ACC213", _computed(ledger, guard(step, ledger)),
             f"after {len(windows)} update{'s' if len(windows) > 1 else ''} the boundary test never holds again: {pending} microbatches without a step",
             {"windows": ledger.sizes},
         ))  # fmt: skip

@@ -41,7 +41,7 @@ def _too_short(ledger: Ledger, judgement: Judgement) -> None:
     flushed = any(w.after_loop or _at_end(ledger, w) and w.size < ledger.usual for w in ledger.windows)
     if step is not None and not carried and not flushed:
         judgement.violations.append(Violation(
-            "ACC504", guard(step), f"an epoch has {lengths[0]} microbatches, a window {literal[0]}: no update ever happens", {},
+            "ACC504", guard(step, ledger), f"an epoch has {lengths[0]} microbatches, a window {literal[0]}: no update ever happens", {},
         ))  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def _leak(ledger: Ledger, judgement: Judgement) -> None:
         if window.crosses and not window.erased and window.size != ledger.usual and window.step is not None:
             before = _before_crossing(window)
             judgement.violations.append(Violation(
-                "ACC502", guard(window.step),
+                "ACC502", guard(window.step, ledger),
                 f"{before} microbatch{'es' if before > 1 else ''} left over from one epoch stay{'' if before > 1 else 's'} in the gradients while the count starts again: "
                 f"the first window of the next epoch has {window.size} microbatches, divided by {ledger.trace.window}",
                 {"windows": ledger.sizes}, severity=Severity.WARNING, cap=Confidence.CONDITIONAL,
@@ -79,7 +79,7 @@ def _drop(ledger: Ledger, judgement: Judgement) -> None:
         dropped = [(c, clear) for c, clear in window.erased if window.left_loop_between(c.event, clear)]
         if dropped and not synthetic:
             step = next((w.step for w in ledger.windows if w.step is not None and not w.after_loop), None)
-            site = guard(step) if step is not None else dropped[0][1].site
+            site = guard(step, ledger) if step is not None else dropped[0][1].site
             count = len({c.event.microbatch for c, _ in dropped})
             judgement.violations.append(Violation(
                 "ACC501", site,
@@ -104,7 +104,7 @@ def _divided(ledger: Ledger, judgement: Judgement) -> None:
         if factor == Fraction(window.size, ledger.usual):
             flush = window.step
             judgement.violations.append(Violation(
-                "ACC503", flush.gates[-1] if flush.gates else flush.site,
+                "ACC503", guard(flush, ledger),
                 f"the short last window has {window.size} microbatch{'es' if window.size > 1 else ''} and its losses were divided by {ledger.usual}: "
                 f"its gradient is {factor} of what it should be",
                 {"windows": ledger.sizes}, severity=Severity.ADVICE if flush.details.get("owner") else Severity.WARNING, cap=Confidence.CONDITIONAL,

@@ -169,7 +169,7 @@ def _mid_window(ledger: Ledger, judgement: Judgement) -> None:
                 judgement.violations.append(Violation(
                     "ACC705", event.site,
                     f"a checkpoint is written with {len(alive)} of {ledger.usual} microbatches pending: on resume their gradients are gone",
-                    {"windows": ledger.sizes}, related=[(guard(event), "the condition")] if event.gates else [],
+                    {"windows": ledger.sizes}, related=[(guard(event, ledger), "the condition")] if event.gates else [],
                 ))  # fmt: skip
                 return
 
