@@ -20,7 +20,7 @@ from accumlint.contract.quantity import RANKS, Quantity, quantity
 from accumlint.static import frameworks, tensors
 from accumlint.static import syntax as ir
 from accumlint.static.values import (
-    MISSING, ClassValue, Closure, Context, External, Gradient, Instance, Method, Parameters, Partial, Stream, Tensor,
+    MISSING, Batches, ClassValue, Closure, Context, External, Gradient, Instance, Method, Parameters, Partial, Stream, Tensor,
     Test, Thing, Unknown, last_name,
 )  # fmt: skip
 from accumlint.static.vocabulary import Vocabulary
@@ -64,6 +64,7 @@ class Learned:
     lengths: set[str] = field(default_factory=set)  # keys of unknowns that bound the microbatch loop
     slices: set[str] = field(default_factory=set)  # keys of unknown slice sizes: rows / K
     loaders: set[str] = field(default_factory=set)  # keys of unknowns that are iterated as microbatches
+    groups: set[str] = field(default_factory=set)  # keys of what is iterated as the microbatches of one window
     literal: int | None = None  # a K written as a number
     inert: set[int] = field(default_factory=set)  # If sites whose arms hold nothing that a trace could show
     window_gates: set[int] = field(default_factory=set)  # If sites that gate a step by counting to K
@@ -80,7 +81,7 @@ class Learned:
     def size(self) -> int:
         return (
             len(self.windows) + len(self.epochs) + len(self.updates) + len(self.lengths) + len(self.slices)
-            + len(self.loaders) + (self.literal is not None) + len(self.roles)
+            + len(self.loaders) + len(self.groups) + (self.literal is not None) + len(self.roles)
         )  # fmt: skip
 
 
@@ -279,6 +280,12 @@ class Interpreter:
         self.batch_of[self.microbatch] = number
         return number
 
+    def group_length(self, value: Any) -> Quantity | None:
+        """``len(window)`` of something unseen that a loop takes as the microbatches of one window: as many as it takes."""
+        if isinstance(value, (Unknown, Tensor)) and _stem(value) in self.learned.groups:
+            return Quantity.of(K, "length", "K")
+        return None
+
     def current_batch(self) -> int:
         """The data of this microbatch where nothing shows which data is used."""
         found = self.batch_of.get(self.microbatch)
@@ -351,7 +358,7 @@ class Interpreter:
             return self._momentary(value.key, value.batch, True if default is None else default, value.local)
         if kind is Thing and value.maybe_none:
             return not self.decide(value.maybe_none, False)
-        if kind in (list, tuple, dict, str, int, Fraction):
+        if kind in (list, Batches, tuple, dict, str, int, Fraction):
             return bool(value)
         return value is not None and value is not ...
 
@@ -827,6 +834,8 @@ class Interpreter:
         else:
             role = "outer"
         if role == "window":
+            if stream is not None and stream.length is None and isinstance(stream.thing, (Unknown, Tensor)):
+                self.learned.groups.add(_stem(stream.thing))
             for _, _, outer in self.scout_stack:
                 outer.add("windowed")
         elif role in ("micro", "update"):
@@ -1941,6 +1950,8 @@ class Interpreter:
             if isinstance(value, tuple) and value[:1] == ("module",):
                 return Stream(lambda i: Unknown("item"))
             held = list(value)
+            if isinstance(value, Batches):
+                return Stream(lambda i: held[i] if i < len(held) else self.batch_data("item"), len(held), loader=True)
             # scouting looks into the body of a loop over nothing, too
             return Stream(lambda i: held[i] if i < len(held) else self.batch_data("item"), len(held), literal=True)
         if isinstance(value, dict):
@@ -2420,6 +2431,11 @@ def _counters(value: Quantity) -> tuple[str, ...]:
 
 def _counters_of(value: Any) -> tuple[str, ...]:
     return _counters(value) if isinstance(value, Quantity) else ()
+
+
+def _stem(value: Unknown | Tensor) -> str:
+    """The key that is the same in every pass of a loop."""
+    return value.key.split("#")[0]
 
 
 def _plain_slice(value: slice) -> slice:

@@ -170,6 +170,10 @@ class Gradient:
     models: frozenset[int] | None
 
 
+class Batches(list):  # type: ignore[type-arg]
+    """``list(loader)``: all microbatches of an epoch, still known to be those of a loader."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Context:
     """A context manager. ``kind``: plain, no_sync, accumulate, stack, no_grad, generated, scale_loss, several."""

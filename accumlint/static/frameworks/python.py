@@ -12,7 +12,7 @@ from accumlint.static import syntax as ir
 from accumlint.static import tensors
 from accumlint.static.frameworks.base import Table, joined, tensors_in
 from accumlint.static.values import (
-    Closure, Context, Instance, Method, Parameters, Partial, Stream, Tensor, Test, Thing, Unknown,
+    Batches, Closure, Context, Instance, Method, Parameters, Partial, Stream, Tensor, Test, Thing, Unknown,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -129,6 +129,10 @@ def _list(run: Interpreter, call: Call) -> Any:
         return [value.item(i) for i in range(value.length)]
     if isinstance(value, tuple) and value[:1] != ("module",):
         return list(value) if call.name != "tuple" else value
+    if call.name != "set" and (
+        isinstance(value, Thing) and value.kind == "loader" or isinstance(value, Unknown) and run.vocabulary.kind_of_name(value.last) == "loader"
+    ):
+        return Batches(run.batch_data(value.name if isinstance(value, Thing) else value.last) for _ in range(run.length))
     if isinstance(value, Stream) and value.length is None and value.loader and value.thing is not None:
         return value.thing if isinstance(value.thing, (Thing, Parameters)) else value
     return list(value) if isinstance(value, list) else value
@@ -137,12 +141,17 @@ def _list(run: Interpreter, call: Call) -> Any:
 @function("len")
 def _len(run: Interpreter, call: Call) -> Any:
     value = call.get(0, "obj")
+    if isinstance(value, Batches):
+        return Quantity.of(len(value), "len")
     if isinstance(value, (list, tuple, dict, str)):
         return Quantity.of(len(value), "length", f"counter:{call.key}") if isinstance(value, list) else Quantity.of(len(value), "length")
     if isinstance(value, Thing) and value.kind == "loader":
         # before prepare() a loader still holds the batches of all ranks
         ahead = value.site in run.learned.prepared and "accelerator" not in value.state
         return Quantity.of(run.length * (RANKS if ahead else 1), "len")
+    group = run.group_length(value)
+    if group is not None:
+        return group
     if isinstance(value, Tensor):
         return run.rows[value.batch] if value.batch >= 0 else Unknown(call.key)
     if isinstance(value, Stream):

@@ -673,6 +673,12 @@ def _model_inert(run: Interpreter, receiver: Any, call: Call) -> Any:
     return Unknown(call.key)
 
 
+@method("model data_parallel sharded", "update_parameters")
+def _model_average(run: Interpreter, receiver: Any, call: Call) -> Any:
+    """``AveragedModel(model).update_parameters(model)``: the average is a model of its own."""
+    run.emit(Kind.AVERAGE, call.site, name=call.name, models=models_of(receiver))
+
+
 @method("model data_parallel sharded", "*")
 def _model_method(run: Interpreter, receiver: Any, call: Call) -> Any:
     """Any other method of a model may be its forward (``model.compute_loss(batch)``)."""

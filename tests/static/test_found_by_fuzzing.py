@@ -1,0 +1,143 @@
+"""The smallest loops on which generated ones once showed a fault of the engine."""
+
+from engine_scripts import run
+
+
+def said(source: str) -> set[tuple[str, int]]:
+    return {(f.rule, f.span.line) for f in run(source) if f.severity.label != "advice"}
+
+
+def rules(source: str) -> set[str]:
+    return {rule for rule, _ in said(source)}
+
+
+DIVIDED = """
+import torch
+import torch.nn.functional as F
+
+
+def fit(model, loader, optimizer, accum_steps):
+    usable = len(loader) // accum_steps * accum_steps
+    for i, (x, y) in enumerate(loader):
+        if i == usable:
+            break
+        loss = F.mse_loss(model(x), y) / accum_steps
+        loss.backward()
+        if (i + 1) % accum_steps == 0:
+            for p in model.parameters():
+                p.grad /= accum_steps
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def main(model, loader, accum_steps):
+    fit(model, loader, torch.optim.SGD(model.parameters(), lr=0.1), accum_steps)
+
+
+if __name__ == "__main__":
+    main(make_model(), make_loader(), 4)
+"""
+
+
+def test_gradients_are_scaled_where_the_loop_stands_not_where_it_is_called():
+    assert said(DIVIDED) == {("ACC103", 15)}
+
+
+NEGATED = """
+import torch
+import torch.nn.functional as F
+
+
+def main(model, loader, optimizer, accum_steps):
+    for i, (x, y) in enumerate(loader):
+        (F.mse_loss(model(x), y) / accum_steps).backward()
+        if (i + 1) % accum_steps == 0:
+            continue
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    main(make_model(), make_loader(), make_optimizer(), 4)
+"""
+
+
+def test_the_condition_around_the_whole_program_decides_about_no_window():
+    assert said(NEGATED) == {("ACC207", 11)}
+
+
+BRANCH = """
+import torch
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(model, windows, optimizer):
+    model = DDP(model)
+    for window in windows:
+        for i, (x, y) in enumerate(window):
+            {clear}
+            if i + 1 == len(window):
+                (F.mse_loss(model(x), y) / len(window)).backward()
+            else:
+                with model.no_sync():
+                    (F.mse_loss(model(x), y) / len(window)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_two_arms_of_one_condition_are_one_backward():
+    assert said(BRANCH.format(clear="pass")) == set()
+    assert said(BRANCH.format(clear="optimizer.zero_grad()")) == {("ACC204", 11)}
+
+
+AVERAGED = """
+import torch
+import torch.nn.functional as F
+from torch.optim.swa_utils import AveragedModel
+
+
+def train(model, loader, optimizer, accum_steps):
+    slow = AveragedModel(model)
+    usable = len(loader) // accum_steps * accum_steps
+    for i, (x, y) in enumerate(loader):
+        if i == usable:
+            break
+        (F.mse_loss(model(x), y) / accum_steps).backward()
+        if (i + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            {inside}
+        {outside}
+"""
+
+
+def test_an_averaged_model_is_an_average_whatever_it_is_called():
+    assert said(AVERAGED.format(inside="slow.update_parameters(model)", outside="pass")) == set()
+    assert said(AVERAGED.format(inside="pass", outside="slow.update_parameters(model)")) == {("ACC703", 18)}
+
+
+CHUNKS = """
+import torch
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(model, loader, optimizer, accum_steps, epochs):
+    model = DDP(model)
+    for epoch in range(epochs):
+        data = list(loader)
+        for start in range(0, len(data), accum_steps):
+            window = data[start : start + accum_steps]
+            for j, (x, y) in enumerate(window):
+                model.require_backward_grad_sync = j + 1 == len(window)
+                (F.mse_loss(model(x), y) / {size}).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_slices_of_a_list_of_all_batches_are_windows():
+    assert said(CHUNKS.format(size="len(window)")) == set()
+    assert said(CHUNKS.format(size="len(window)").replace("j + 1 == len(window)", "False")) == {("ACC303", 14)}
