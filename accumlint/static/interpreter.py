@@ -534,7 +534,7 @@ class Interpreter:
 
     def _if(self, statement: ir.If, frame: Frame) -> Any:
         value = self.eval(statement.test, frame)
-        if self.scouting and not _settled(value):
+        if self.scouting and (not _settled(value) or isinstance(value, list)):  # what a list holds by then is not known yet
             return self._scout_if(statement, frame, value)
         body_ends, else_ends = _ends(statement.body), _ends(statement.orelse)
         default: bool | None = None
@@ -689,7 +689,8 @@ class Interpreter:
                 role = "plain"
         count, whole, infinite = self._iterations(stream, role, site)
         carrying = role in ("micro", "window")
-        if carrying:
+        told = carrying or role == "update"
+        if told:
             self.emit(Kind.LOOP, site, phase="enter", role=role)
         self.loops.append(site)
         self.loop_roles.append(role)
@@ -707,6 +708,7 @@ class Interpreter:
                         going = self.truth(value, True)
                     if not going:
                         whole = True
+                        infinite = infinite and not _settled(value)  # counted to its end: `while i < len(loader)`
                         break
                 else:
                     assert stream is not None
@@ -736,7 +738,7 @@ class Interpreter:
         finally:
             self.loops.pop()
             self.loop_roles.pop()
-        if carrying:
+        if told:
             self.emit(
                 Kind.LOOP, site, phase="exit", role=role, whole=whole and not infinite, infinite=infinite, broke=broke,
                 ended=outcome is not None, known_length=bool(stream is not None and stream.length is not None and not stream.infinite),
@@ -1984,7 +1986,8 @@ class Interpreter:
             return self.batch_data(last_name(key))
 
         endless = bool(_ENDLESS.search(last_name(key)))
-        return Stream(item, None, infinite=endless, loader=True, thing=value)
+        finite = value is not None and not endless and self.vocabulary.kind_of_name(value.last) == "loader"
+        return Stream(item, self.length if finite else None, infinite=endless, loader=True, thing=value)
 
     # calls
 

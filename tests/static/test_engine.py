@@ -178,7 +178,6 @@ def test_a_division_in_the_gradient_argument(argument):
     assert "loss-not-normalized" not in dict(plain(f"loss.backward({argument})\nif (i + 1) % accum_steps == 0:"))
 
 
-@pytest.mark.xfail(strict=True, reason="a while loop over the loader's length does not count as one that reached its end")
 def test_a_tail_that_leaks_out_of_a_while_loop():
     body = "(loss / accum_steps).backward()\ni += 1\nif i % accum_steps == 0:"
     assert "tail-leaks-into-next-epoch" in dict(plain("x, y = next(batches)\n" + body, "while i < len(loader):", "i, batches = 0, iter(loader)"))

@@ -141,3 +141,55 @@ def train(model, loader, optimizer, accum_steps, epochs):
 def test_slices_of_a_list_of_all_batches_are_windows():
     assert said(CHUNKS.format(size="len(window)")) == set()
     assert said(CHUNKS.format(size="len(window)").replace("j + 1 == len(window)", "False")) == {("ACC303", 14)}
+
+
+LISTS = """
+import torch
+import torch.nn.functional as F
+from itertools import islice
+
+
+def train(model, loader, optimizer, accum_steps, epochs):
+    for epoch in range(epochs):
+        batches = iter(loader)
+        while window := list(islice(batches, accum_steps)):
+            for x, y in window:
+                (F.mse_loss(model(x), y) / {size}).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_the_last_list_of_batches_may_be_short():
+    assert said(LISTS.format(size="len(window)")) == set()
+    assert said(LISTS.format(size="accum_steps")) == {("ACC503", 13)}
+
+
+REST = """
+import torch
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer, accum_steps, epochs):
+    for epoch in range(epochs):
+        window = []
+        for x, y in loader:
+            window.append((x, y))
+            if len(window) == accum_steps:
+                for x, y in window:
+                    (F.mse_loss(model(x), y) / len(window)).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                window.clear()
+        if {left}:
+            for x, y in window:
+                (F.mse_loss(model(x), y) / {size}).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_the_rest_of_a_list_is_a_window_of_its_own():
+    for left in ("window", "len(window) > 0"):
+        assert said(REST.format(left=left, size="len(window)")) == set()
+        assert said(REST.format(left=left, size="accum_steps")) == {("ACC503", 17)}

@@ -20,7 +20,13 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
         return
     if ledger.usual < 2 or trace.assumptions:
         return
-    exits = [e for e in trace.events if e.kind is Kind.LOOP and e.details["phase"] == "exit" and e.details["role"] == "micro"]
+    left = [e for e in trace.events if e.kind is Kind.LOOP and e.details["phase"] == "exit"]
+    exits = [e for e in left if e.details["role"] == "micro"]
+    if not exits and any(e.details["whole"] or e.details["broke"] for e in left if e.details["role"] == "update"):
+        # windows of lists: nothing can leak or be dropped, but the last list may be short
+        judgement.applied.add("ACC503")
+        _divided(ledger, judgement)
+        return
     if not exits or not any(e.details["whole"] for e in exits) or all(e.details.get("infinite") for e in exits):
         return
     judgement.applied |= {"ACC501", "ACC502", "ACC503"}
@@ -120,8 +126,6 @@ def _at_end(ledger: Ledger, window: Window) -> bool:
     for event in following.events:
         if event.kind is Kind.BACKWARD:
             return False
-        if event.kind is Kind.LOOP and event.details["phase"] == "exit" and event.details["role"] == "micro":
-            return True
-        if event.kind is Kind.LOOP and event.details["phase"] == "exit":
+        if event.kind is Kind.EPOCH or event.kind is Kind.LOOP and event.details["phase"] == "exit":
             return True
     return False
