@@ -450,11 +450,20 @@ class Interpreter:
 
     def block(self, body: list[ir.Stmt], frame: Frame) -> Any:
         """Run statements; returns None, "break", "continue" or ("return", value)."""
-        for statement in body:
-            outcome = self.execute(statement, frame)
-            if outcome is not None:
-                return outcome
-        return None
+        passed = 0
+        try:
+            for statement in body:
+                outcome = self.execute(statement, frame)
+                if outcome is not None:
+                    return outcome
+                if type(statement) is ir.If and not statement.orelse and _ends(statement.body) == "continue":
+                    # `if …: continue` decides about what follows it
+                    self.gates.append(statement.site)
+                    passed += 1
+            return None
+        finally:
+            if passed:
+                del self.gates[-passed:]
 
     def execute(self, statement: ir.Stmt, frame: Frame) -> Any:
         self.budget -= 1

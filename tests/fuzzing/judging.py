@@ -58,8 +58,8 @@ def complaint(case: Case) -> Complaint | None:
         unread = [f"{f.rule}: {f.message}" for f in found if f.rule == "ACC003"]
         return Complaint(case, script, "false alarm: " + "; ".join(said) if said else "not followed: " + "; ".join(unread)) if said or unread else None
     wanted = mutations.ALL[case.mutation]
-    # `if …: continue` is no condition around the step, and lists need none: the step itself is the line
-    lines = script.lines(*wanted.marks, *(("step", "call") if "gate" in wanted.marks and case.recipe.window in ("skip", *AHEAD) else ()))
+    # windows of lists have no condition: the step itself is the line
+    lines = script.lines(*wanted.marks, *(("step", "call") if "gate" in wanted.marks and case.recipe.window in AHEAD else ()))
     if any(f.rule in wanted.rules and f.span.line in lines for f in found):
         return None
     told = ", ".join(f"{f.rule}@{f.span.line}" for f in found) or "nothing"

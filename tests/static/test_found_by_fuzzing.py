@@ -62,8 +62,9 @@ if __name__ == "__main__":
 """
 
 
-def test_the_condition_around_the_whole_program_decides_about_no_window():
-    assert said(NEGATED) == {("ACC207", 11)}
+def test_what_follows_a_continue_is_decided_there_not_by_the_condition_around_the_program():
+    assert said(NEGATED) == {("ACC207", 9)}
+    assert said(NEGATED.replace("(i + 1) %", "i %").replace("== 0", "!= 0")) == {("ACC206", 9)}
 
 
 BRANCH = """

@@ -144,7 +144,7 @@ def _never_cleared(ledger: Ledger, judgement: Judgement) -> None:
 
 def _micro_gated(ledger: Ledger) -> bool:
     """The step stands inside the microbatch loop, behind a condition."""
-    return any(w.step is not None and w.step.gates and not w.after_loop for w in ledger.windows)
+    return any(w.step is not None and not ledger.outer_gates.issuperset(w.step.gates) and not w.after_loop for w in ledger.windows)
 
 
 def _gate(ledger: Ledger, judgement: Judgement) -> None:

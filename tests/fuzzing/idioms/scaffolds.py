@@ -80,6 +80,8 @@ def _fold(plan: Plan) -> None:
     if plan.recipe.update != "helper":
         return
     names = [name for name in plan.update if name in OBJECTS]
+    if not names:
+        return
     start = list(plan.update).index(names[0])
     run = [name for name in list(plan.update)[start:] if name in OBJECTS or name.startswith("moved")]
     following = list(plan.update)[start : start + len(run)]

@@ -120,7 +120,7 @@ def _formula(plan: Plan, reduction: str, network: str, x: str, y: str, module: b
             f"mask = {y} != -100",
             f'each = F.cross_entropy({n.logits}.flatten(0, 1), {y}.clamp(min=0).flatten(), reduction="none")',
         ]
-        tail = " / mask.sum()" if reduction == "mean" else ""
+        tail = " / mask.sum().clamp(min=1)" if reduction == "mean" else ""
         return [*out, f"{n.loss} = (each * mask.flatten()).sum(){tail}"]
     shift = recipe.task == "causal"
     logits = f"{n.logits}[:, :-1]" if shift else n.logits
