@@ -95,7 +95,7 @@ class Quantity:
             return Quantity(tuple(sign * b for b in other.ranks), other.symbols, tags)
         if "single" in tags:
             # the counts of several microbatches added up are the count of none of them
-            tags = tags - {"single"} | {"several"}
+            tags = tags - {"single"} | {"several"} | ({"clamped several"} if "clamped single" in tags else set())
         if self.symbols != other.symbols:
             return None
         return Quantity(tuple(a + sign * b for a, b in zip(self.ranks, other.ranks)), self.symbols, tags)

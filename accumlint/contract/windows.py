@@ -187,7 +187,7 @@ def _after_warm_up(events: list[Event]) -> list[Event]:
 
 
 def _groups(events: list[Event]) -> list[frozenset[int]]:
-    """Optimizers that step without a backward in between belong together."""
+    """Optimizers that step without a backward in between belong together, unless no backward feeds both."""
     parent: dict[int, int] = {}
 
     def find(x: int) -> int:
@@ -196,20 +196,31 @@ def _groups(events: list[Event]) -> list[frozenset[int]]:
         return x
 
     together: list[int] = []
+    runs: list[list[int]] = []
     for event in events:
         if event.kind is Kind.STEP:
             parent.setdefault(event.subject, event.subject)
             together.append(event.subject)
-        elif event.kind is Kind.BACKWARD:
-            for other in together[1:]:
-                parent[find(other)] = find(together[0])
+        elif event.kind is Kind.BACKWARD and together:
+            runs.append(together)
             together = []
-    for other in together[1:]:
-        parent[find(other)] = find(together[0])
+    runs.append(together)
+    pairs = sorted({(min(a, b), max(a, b)) for run in runs for a in run for b in run if a != b})
+    for one, other in pairs:
+        if find(one) != find(other) and _fed_together(events, _models(events, frozenset({one})), _models(events, frozenset({other}))):
+            parent[find(other)] = find(one)
     found: dict[int, set[int]] = {}
     for subject in parent:
         found.setdefault(find(subject), set()).add(subject)
     return [frozenset(found[key]) for key in sorted(found)]
+
+
+def _fed_together(events: list[Event], one: frozenset[int] | None, other: frozenset[int] | None) -> bool:
+    """Some backward reaches the parameters of both optimizers, or it is not known that none does."""
+    if not one or not other or one & other:
+        return True
+    reached = [event.details.get("models") for event in events if event.kind is Kind.BACKWARD]
+    return any(models is None or models & one and models & other for models in reached)
 
 
 def _models(events: list[Event], group: frozenset[int]) -> frozenset[int] | None:

@@ -13,14 +13,23 @@ from .recipes import Recipe
 
 @dataclass(frozen=True)
 class Gap:
-    """``mutations``: those that are missed (empty string: the correct loop). ``covers``: for exactly which recipes."""
+    """``mutations``: those that are missed (empty string: the correct loop). ``covers``: for exactly which recipes.
+
+    ``example``: the plainest of them.
+    """
 
     mutations: tuple[str, ...]
     covers: Callable[[Recipe], bool]
+    example: Recipe
     reason: str
 
 
-STATIC: tuple[Gap, ...] = ()
+STATIC: tuple[Gap, ...] = (
+    Gap(
+        ("optimizer step in every microbatch",), lambda r: r.window == "buffer", Recipe(window="buffer"),
+        "a step inside the loop over a filled list makes that loop the microbatch loop, and the one over the loader one over epochs: it is cut before the list is full",
+    ),
+)  # fmt: skip
 RUN: tuple[Gap, ...] = ()  # between simulation and run; the correct loop stands for all its mutations
 
 

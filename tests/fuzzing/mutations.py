@@ -343,6 +343,8 @@ def _(plan: Plan) -> bool:
         return False
     if plan.recipe.clear != "begin":
         plan.epoch_start.append(mark(f"{plan.n.optimizer}.zero_grad()", "fault"))
+    if plan.recipe.decoy == "critic":
+        plan.epoch_start.append(f"{plan.n.critic_optimizer}.zero_grad()")
     return True
 
 

@@ -194,3 +194,64 @@ def test_the_rest_of_a_list_is_a_window_of_its_own():
     for left in ("window", "len(window) > 0"):
         assert said(REST.format(left=left, size="len(window)")) == set()
         assert said(REST.format(left=left, size="accum_steps")) == {("ACC503", 17)}
+
+
+BESIDE = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def train(loader, accum_steps, epochs):
+    model, critic = nn.Linear(4, 1), nn.Linear(4, 1)
+    optimizer, other = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(critic.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler()
+    for epoch in range(epochs):
+        usable = len(loader) // accum_steps * accum_steps
+        for i, (x, y) in enumerate(loader):
+            if i == usable:
+                break
+            scaler.scale(F.mse_loss(model(x), y){divided}).backward()
+            (critic(x.detach()).pow(2).mean() / accum_steps).backward()
+            if (i + 1) % accum_steps == 0:
+                {unscale}
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                scaler.step(optimizer)
+                scaler.update()
+                {clear}
+                other.step()
+                other.zero_grad()
+"""
+RIGHT = {"divided": " / accum_steps", "unscale": "scaler.unscale_(optimizer)", "clear": "optimizer.zero_grad()"}
+
+
+def test_two_optimizers_that_share_no_backward_are_judged_one_by_one():
+    assert said(BESIDE.format(**RIGHT)) == set()
+    assert rules(BESIDE.format(**{**RIGHT, "divided": ""})) == {"ACC102"}
+    assert rules(BESIDE.format(**{**RIGHT, "unscale": "pass"})) == {"ACC402"}
+    assert rules(BESIDE.format(**{**RIGHT, "clear": "pass"})) == {"ACC205"}
+
+
+GUARDED = """
+import torch
+
+
+def train(model, loader, optimizer, accum_steps):
+    batches = iter(loader)
+    for _ in range(len(loader) // accum_steps):
+        window = [next(batches) for _ in range(accum_steps)]
+        total = sum({each} for _, labels in window)
+        for ids, labels in window:
+            mask = labels != -100
+            each = torch.nn.functional.cross_entropy(model(ids).transpose(1, 2), labels.clamp(min=0), reduction="none")
+            loss = (each * mask).sum() / mask.sum().clamp(min=1)
+            loss = loss * (labels != -100).sum() / total
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_guarded_mean_that_is_weighted_with_its_own_count_adds_no_target():
+    assert said(GUARDED.format(each="(labels != -100).sum()")) == set()
+    assert rules(GUARDED.format(each="(labels != -100).sum().clamp(min=1)")) == {"ACC105"}

@@ -129,7 +129,7 @@ def _never_cleared(ledger: Ledger, judgement: Judgement) -> None:
     if len(ledger.windows) < 2 or ledger.trace.assumptions or any("is not followed" in gap for gap in ledger.trace.gaps):
         return
     judgement.applied.add("ACC205")
-    clears = [e for w in ledger.windows for e in w.events if e.kind is Kind.CLEAR]
+    clears = [e for w in ledger.windows for e in w.events if e.kind is Kind.CLEAR and not _of_another(e, ledger)]
     inside = [e for e in clears if e.loops]
     if ledger.windows[1].stale and not inside:
         last = ledger.windows[-1]
@@ -140,6 +140,12 @@ def _never_cleared(ledger: Ledger, judgement: Judgement) -> None:
             f"gradients are never cleared after a step: window {len(ledger.windows)} still holds the microbatches of all windows before it",
             {"windows": [w.size + len({c.event.microbatch for c in w.stale}) for w in ledger.windows]},
         ))  # fmt: skip
+
+
+def _of_another(clear: Event, ledger: Ledger) -> bool:
+    """Another optimizer's zero_grad, for parameters that this one doesn't train."""
+    models = clear.details.get("models")
+    return clear.subject >= 0 and clear.subject not in ledger.optimizers and bool(models and ledger.models and not models & ledger.models)
 
 
 def _micro_gated(ledger: Ledger) -> bool:

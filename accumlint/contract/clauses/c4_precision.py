@@ -85,7 +85,8 @@ def _clip_scaled(ledger: Ledger, window: Window) -> tuple[int, str] | None:
         if clip.details.get("through") in ("optimizer", "accelerator", "scaler", "framework", "scaled limit"):
             continue
         at = _position(window, clip)
-        earlier = [i for i in _backwards(window) if i < at]
+        own = {id(c.event) for c in window.fresh}
+        earlier = [i for i in _backwards(window) if i < at and id(window.events[i]) in own]
         if not earlier or not window.events[earlier[-1]].details.get("scaled"):
             continue
         if not any(e.kind is Kind.UNSCALE for e in window.events[earlier[-1] : at]) and not any(

@@ -91,7 +91,7 @@ def micro(plan: Plan, index: str = "") -> Lines:
 
 def update(plan: Plan) -> Lines:
     """One update: the pieces in order, or the call of the function that holds them."""
-    return plan.lines()
+    return plan.lines() or ["pass"]
 
 
 def gated(plan: Plan, gate: str) -> Lines:
