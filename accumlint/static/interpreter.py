@@ -790,6 +790,8 @@ class Interpreter:
             if length is None:
                 return K, True, False
             return min(length, 64), True, False
+        if role == "outer" and stream.loader and isinstance(stream.thing, Thing):
+            return (self.length if length is None else min(length, self.length)), True, False  # batches, not epochs
         if role in ("update", "outer") and length == 0 and stream.thing == 0 and isinstance(stream.thing, int):
             self.traits.add(f"empty loop@{site}")
         if role == "update" and stream.loader:

@@ -11,7 +11,7 @@ from . import gaps, generate, judging, mutations, recipes
 from .judging import Case
 
 LOOPS = 400  # seeds; with every one come the correct loop and this many mutations
-MUTATIONS = 4
+MUTATIONS = 3
 PARTS = 8
 EACH = 6  # loops for every mutation by itself
 

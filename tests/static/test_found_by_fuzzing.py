@@ -255,3 +255,30 @@ def train(model, loader, optimizer, accum_steps):
 def test_a_guarded_mean_that_is_weighted_with_its_own_count_adds_no_target():
     assert said(GUARDED.format(each="(labels != -100).sum()")) == set()
     assert rules(GUARDED.format(each="(labels != -100).sum().clamp(min=1)")) == {"ACC105"}
+
+
+FILLED = """
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+
+def main(model, data, optimizer, accum_steps, epochs):
+    loader = DataLoader(data, 8)
+    for epoch in range(epochs):
+        window = []
+        for x, y in loader:
+            window.append((x, y))
+            if len(window) == accum_steps:
+                for x, y in window:
+                    (F.mse_loss(model(x), y) / accum_steps).backward()
+                    {inside}
+                {behind}
+                optimizer.zero_grad()
+                window = []
+"""
+
+
+def test_a_loop_over_a_loader_is_walked_until_its_list_is_full():
+    assert said(FILLED.format(inside="pass", behind="optimizer.step()")) == set()
+    assert said(FILLED.format(inside="optimizer.step()", behind="pass")) == {("ACC201", 16)}
