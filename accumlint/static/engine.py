@@ -17,7 +17,7 @@ from accumlint.contract.verdicts import Judgement, Violation
 from accumlint.contract.windows import Ledger, Window
 from accumlint.findings import Confidence, Detail, FileReport, Finding, LoopReport, Related, Severity, Span
 from accumlint.static import syntax as ir
-from accumlint.static.explore import Explored, Explorer
+from accumlint.static.explore import MAX_STEPS, Explored, Explorer
 from accumlint.static.positions import Positions, header
 from accumlint.static.project import SITES_PER_MODULE, Project, Trees
 from accumlint.static.structure import NO_TRAINING_LOOP, worth_simulating
@@ -78,6 +78,8 @@ def examine(source: bytes, path: str, project: Project, settings: EngineSettings
         loops.append(_with_detail(loop, judged, broken_clauses, places) if settings.detail else loop)
     findings = [finding for reported in collected.values() if (finding := _finding(reported, places)) is not None]
     findings += _incomplete(explored, loops, path, findings)
+    if explorer.exhausted:
+        findings += _cut_off(loops, path)
     findings.sort(key=Finding.sort_key)
     return FileReport(path, tuple(_without_twins(findings)), loops=tuple(loops), consulted=project.consulted.plain())
 
@@ -350,6 +352,20 @@ def _head(judged: Judged) -> int:
     """The site of the loop that carries the microbatches, -1 where a framework runs it."""
     sites = (e.site for trace, _ in judged for e in trace.events if e.kind is Kind.LOOP and e.details["role"] == "micro")
     return next(sites, -1)
+
+
+def _cut_off(loops: list[LoopReport], path: str) -> list[Finding]:
+    """ACC003 for a file that is too much to simulate: its findings stand, and there may be others."""
+    rule = knowledge.page("ACC003")
+    if rule is None:
+        return []
+    line = loops[-1].line if loops else 1
+    message = f"the simulation of this file was stopped after {MAX_STEPS:,} steps: what it does beyond them is not known"
+    return [
+        Finding(
+            rule.code, rule.name, rule.clause, Severity.ADVICE, Confidence.CERTAIN, Span(path, line, 1, line, 1), message, {}
+        )
+    ]
 
 
 def _incomplete(explored: list[Explored], loops: list[LoopReport], path: str, findings: list[Finding]) -> list[Finding]:

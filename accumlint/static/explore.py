@@ -15,6 +15,9 @@ LENGTH = 8  # microbatches per epoch: not a multiple of K = 3, rest 2
 EVEN_LENGTH = 6  # the control: a multiple of K
 MAX_PATHS = 20
 MAX_ROOTS = 12
+# For all runs of one file together. The largest public training scripts take a quarter of it; steps are counted and not
+# seconds, so that a slow machine says the same.
+MAX_STEPS = 400_000
 BACKWARD_WORDS = frozenset({"backward", "manual_backward", "loss_scaler", "backward_step"})
 STEP_WORDS = frozenset({"step", "loss_scaler", "optimizer_step"})
 
@@ -135,6 +138,7 @@ class Explorer:
         self.receivers = receivers_of(module)
         self.rebound = rebound_windows(module, vocabulary)
         self.ignored_constant = ignored_constant
+        self.steps_left = MAX_STEPS
         self.covered: set[ir.Function] = set()
         self.around: set[str] = set()  # traits that hold for hooks of a framework
         self.around_names: dict[str, int] = {}
@@ -154,7 +158,7 @@ class Explorer:
                 out.append(found)
         for _ in range(MAX_ROOTS):
             waiting = roots(self.module, self.covered)
-            if not waiting:
+            if not waiting or self.exhausted:
                 break
             root = waiting[0]
             self.covered.add(root)
@@ -162,6 +166,11 @@ class Explorer:
             if found is not None:
                 out.append(found)
         return out
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the file has used up its steps: what was not simulated by then is not."""
+        return self.steps_left <= 0
 
     def _driven(self) -> list[tuple[ir.Class, str]]:
         """Classes whose hooks are called by a framework that we know how to play."""
@@ -181,7 +190,8 @@ class Explorer:
         learned = Learned()
         callers = [None, *(f for f in self.module.functions if "Trainer" in f.calls and f.owner is None)]
         for function in (*callers, *callers):  # a window that one call names is known to the next
-            run = Interpreter(self.module, self.vocabulary, learned, receivers=self.receivers, rebound=self.rebound, budget=20_000)
+            run = self._interpreter(learned, budget=20_000)
+            run.traits.discard("ignored labels")
             try:
                 self._run(run, Root(function))
             except Relearn:
@@ -192,12 +202,14 @@ class Explorer:
 
     def _interpreter(self, learned: Learned, **options: Any) -> Interpreter:
         run = Interpreter(self.module, self.vocabulary, learned, receivers=self.receivers, rebound=self.rebound, **options)
+        run.budget = min(run.budget, max(self.steps_left, 0))
         if self.ignored_constant:
             run.traits.add("ignored labels")
         return run
 
     def _run(self, run: Interpreter, root: Root) -> str:
         """Run to the end; returns how it ended: '', budget, abort."""
+        budget = run.budget
         try:
             if root.cls is not None:
                 run.traits |= self.around
@@ -213,6 +225,8 @@ class Explorer:
             return "budget"
         except Abort:
             return "abort"
+        finally:
+            self.steps_left -= budget - max(run.budget, 0)
         return ""
 
     def _root(self, root: Root) -> Explored | None:
@@ -246,9 +260,13 @@ class Explorer:
         queue: list[tuple[int, int, dict[str, Any], bool, bool]] = [(0, 0, {}, True, True), (0, 1, {}, False, True)]
         pushed = 2
         done = 0
-        while queue and done < self.max_paths:
-            _, _, decisions, polarity, deepen = heapq.heappop(queue)
+        while queue and done < self.max_paths and not self.exhausted:
+            taken = heapq.heappop(queue)
+            _, _, decisions, polarity, deepen = taken
             run, ending = self._complete(root, learned, LENGTH, polarity, decisions)
+            if self.exhausted:  # this one was cut off: what it lacks would look like a fault
+                heapq.heappush(queue, taken)
+                break
             if run is None:
                 continue
             done += 1
@@ -288,6 +306,8 @@ class Explorer:
     def control(self, explored: Explored, index: int) -> Trace | None:
         """The same path with a loader whose length is a multiple of K: what is gone there is conditional."""
         wanted = explored.controls[index]
+        if self.exhausted:
+            return None
         if wanted is None or explored.learned is None:
             return explored.traces[index]
         polarity, decisions = wanted
