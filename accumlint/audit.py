@@ -13,6 +13,7 @@ from accumlint.static.discovery import CONFIGURATION, Collection, Patterns, Targ
 
 if TYPE_CHECKING:
     from accumlint.cache.results import Results
+    from accumlint.cache.snapshot import Earlier, Snapshot
     from accumlint.findings import Finding
     from accumlint.static.notebooks import Notebook
     from accumlint.suppression import Suppression
@@ -41,23 +42,35 @@ ENGINE = "accumlint.static.engine"
 
 
 def audit(
-    targets: Sequence[Target], collection: Collection, settings: Settings, asked: Asked, stdin: bytes
+    targets: Sequence[Target],
+    collection: Collection,
+    settings: Settings,
+    asked: Asked,
+    stdin: bytes,
+    snapshot: Snapshot | None = None,
+    earlier: Earlier | None = None,
 ) -> tuple[Report, int]:
     """The report of a run, and how many of its findings make it fail.
 
-    Raises :class:`AuditError` where the engine, the baseline or git can't do their part.
+    ``earlier`` is what an earlier run found where nothing has changed since; where something has, ``snapshot`` gets
+    what this one finds. Raises :class:`AuditError` where the engine, the baseline or git can't do their part.
     """
-    choice = runner.EngineChoice(ENGINE, settings.root, settings.vocabulary, asked.detail)
-    results = _results(targets, choice, asked)
+    choice = engine_choice(settings, asked)
+    results = snapshot.results if snapshot is not None else _results(targets, choice, asked)
     try:
-        done = runner.run(targets, choice, settings.jobs, stdin, results)
+        done = earlier.run if earlier is not None else runner.run(targets, choice, settings.jobs, stdin, results)
     except runner.RunnerError as error:
         raise AuditError(str(error)) from error
     errors = [*collection.problems]
     errors += [(outcome.name, outcome.failure) for outcome in done.outcomes if outcome.failure]
     found = _surest(finding for outcome in done.outcomes for finding in outcome.findings)
     by_name = {target.name: target for target in targets}
-    configured, config_errors = _configurations(targets, done.simulated, stdin, results)
+    if earlier is not None:
+        configured, config_errors = list(earlier.configured), []
+    else:
+        configured, config_errors = _configurations(targets, done.simulated, stdin, results)
+        if snapshot is not None and not config_errors:
+            snapshot.write(collection, done, configured)
     found = _once([*found, *configured])
     if asked.receipts:
         found = _probed(found, asked)
@@ -87,6 +100,11 @@ def audit(
     if results is not None:
         results.finish()
     return report, failing
+
+
+def engine_choice(settings: Settings, asked: Asked) -> runner.EngineChoice:
+    """The engine of a run, and what it is told."""
+    return runner.EngineChoice(ENGINE, settings.root, settings.vocabulary, asked.detail)
 
 
 def _results(targets: Sequence[Target], choice: runner.EngineChoice, asked: Asked) -> Results | None:

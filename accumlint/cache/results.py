@@ -27,12 +27,13 @@ class Results:
         told = json.dumps(list(choice), sort_keys=True, default=repr)
         self._basis = digest("\0".join((stamp(), working_folder, told)).encode("utf-8", "surrogateescape"))
 
-    def _key(self, *parts: str) -> str:
+    def key(self, *parts: str) -> str:
+        """A key of these parts under everything that all results rest on."""
         return digest("\0".join((self._basis, *parts)).encode("utf-8", "surrogateescape"))
 
     def find(self, name: str, content: str) -> Outcome | None:
         """The outcome of a file with that digest, if nothing else that it rests on has changed."""
-        held = self.store.read("files", self._key(name, content))
+        held = self.store.read("files", self.key(name, content))
         try:
             if held is None or not self._unchanged(held["consulted"]):
                 return None
@@ -48,7 +49,7 @@ class Results:
             made = plain.outcome_to_plain(outcome)
         except plain.NotPlain:
             return
-        self.store.write("files", self._key(outcome.name, content), {**made, "consulted": outcome.consulted})
+        self.store.write("files", self.key(outcome.name, content), {**made, "consulted": outcome.consulted})
 
     def find_configured(self, files: Iterable[tuple[str, bytes]]) -> tuple[Finding, ...] | None:
         """What the audit of configurations said of exactly these files: (name, content) in order."""
@@ -66,7 +67,7 @@ class Results:
         self.store.write("configured", self._configured(files), made)
 
     def _configured(self, files: Iterable[tuple[str, bytes]]) -> str:
-        return self._key(*(part for name, data in files for part in (name, digest(data))))
+        return self.key(*(part for name, data in files for part in (name, digest(data))))
 
     def find_fixes(self, data: bytes, findings: Sequence[Finding]) -> tuple[Finding, ...] | None:
         """The findings of one file with their fixes, as they were offered before."""
@@ -93,7 +94,7 @@ class Results:
             asked = json.dumps(plain.findings_to_plain(findings), sort_keys=True)
         except plain.NotPlain as error:
             asked = repr(error)
-        return self._key(digest(data), asked)
+        return self.key(digest(data), asked)
 
     def finish(self) -> None:
         """At the end of a run: keep the folder small."""

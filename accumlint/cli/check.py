@@ -26,6 +26,8 @@ from accumlint.settings import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from accumlint.audit import Asked
+    from accumlint.cache.snapshot import Snapshot
     from accumlint.report.model import Report
     from accumlint.static.discovery import Target
 
@@ -203,7 +205,29 @@ def run(arguments: Namespace) -> int:
         settings = resolve(arguments, working_folder)
     except SettingsError as error:
         return _complain(str(error))
-    collection = collect(arguments.paths, settings, working_folder, is_configuration)
+    from accumlint.audit import Asked, AuditError, audit
+    from accumlint.cache.store import location
+    from accumlint.report.present import PresentError, present, shows_fixes
+
+    no_cache = arguments.no_cache or not settings.cache and not arguments.cache_dir
+    changes = bool(arguments.fix or arguments.patch or arguments.add_ignores is not None)
+    asked = Asked(
+        baseline=settings.baseline,
+        write_baseline=arguments.write_baseline or "",
+        ratchet=arguments.ratchet,
+        diff=arguments.diff or "",
+        receipts=arguments.receipts or "",
+        cache="" if no_cache else location(settings, working_folder, arguments.cache_dir or ""),
+        # --fix and --add-ignores report what remains, later and with fixes; --patch tries its own
+        fixes=shows_fixes(settings, arguments.statistics) and not changes,
+        working_folder=working_folder,
+    )
+    snapshot = None if changes else _snapshot(settings, asked, arguments.paths)
+    earlier = snapshot.read() if snapshot is not None else None
+    if earlier is not None:
+        collection = earlier.collection
+    else:
+        collection = collect(arguments.paths, settings, working_folder, is_configuration)
     targets = list(collection.targets)
     stdin = b""
     if "-" in arguments.paths:
@@ -212,27 +236,9 @@ def run(arguments: Namespace) -> int:
         targets = [target for target in targets if target.name != name]
         targets.append(Target(name, os.path.join(working_folder, name), STDIN))
         targets.sort()
-
-    from accumlint.audit import Asked, AuditError, audit
-    from accumlint.report.present import PresentError, present, shows_fixes
-
-    from accumlint.cache.store import location
-
-    no_cache = arguments.no_cache or not settings.cache and not arguments.cache_dir
-    asked = Asked(
-        cache="" if no_cache else location(settings, working_folder, arguments.cache_dir or ""),
-        baseline=settings.baseline,
-        write_baseline=arguments.write_baseline or "",
-        ratchet=arguments.ratchet,
-        diff=arguments.diff or "",
-        receipts=arguments.receipts or "",
-        fixes=shows_fixes(settings, arguments.statistics)
-        and not (arguments.fix or arguments.patch or arguments.add_ignores is not None),
-        working_folder=working_folder,
-    )
     unwritten = 0
     try:
-        report, failing = audit(targets, collection, settings, asked, stdin)
+        report, failing = audit(targets, collection, settings, asked, stdin, snapshot, earlier)
         if arguments.patch:
             _show_patch(report, targets, settings, stdin, arguments.patch == "unsafe")
         elif arguments.fix:
@@ -254,6 +260,17 @@ def run(arguments: Namespace) -> int:
         return _complain(str(error))
     filtered_away = bool(collection.skipped) and collection.only_files_named
     return exit_code(failing, len(report.summary.errors) + unwritten, len(targets), filtered_away)
+
+
+def _snapshot(settings: Settings, asked: Asked, paths: Sequence[str]) -> Snapshot | None:
+    """The memory of whole runs, for those that look through folders: a few named files are looked up one by one."""
+    if not asked.cache or "-" in paths or not any(map(os.path.isdir, paths)):
+        return None
+    from accumlint.audit import engine_choice
+    from accumlint.cache.results import Results
+    from accumlint.cache.snapshot import Snapshot
+
+    return Snapshot(Results(asked.cache, engine_choice(settings, asked), asked.working_folder), settings, paths)
 
 
 def _show_patch(report: Report, targets: Sequence[Target], settings: Settings, stdin: bytes, unsafe: bool) -> None:

@@ -74,6 +74,13 @@ class Target(NamedTuple):
     kind: str
 
 
+class LookedAt(NamedTuple):
+    """What the collection rests on beside its targets: as long as none of it changes, it would be the same again."""
+
+    folders: tuple[str, ...] = ()  # whose entries were read
+    files: tuple[str, ...] = ()  # whose content was read, or that were not there to be read
+
+
 class Collection(NamedTuple):
     """What was found, what was left out (reason -> number of files), and what could not be reached."""
 
@@ -81,6 +88,7 @@ class Collection(NamedTuple):
     skipped: dict[str, int]
     problems: tuple[tuple[str, str], ...]  # (name, message)
     only_files_named: bool
+    looked_at: LookedAt = LookedAt()
 
 
 def is_test_code(parts: Sequence[str]) -> bool:
@@ -152,12 +160,16 @@ def _ignored(chain: Sequence[Patterns], absolute: str, folder: bool) -> bool:
     return False
 
 
-def _inherited_patterns(folder: str) -> list[Patterns]:
-    """The ignore files from the repository that holds ``folder`` down to its parent, outermost first."""
+def _inherited_patterns(folder: str, looked_at: list[str]) -> list[Patterns]:
+    """The ignore files from the repository that holds ``folder`` down to its parent, outermost first.
+
+    ``looked_at`` gets the paths that were looked for.
+    """
     levels = []
     current = folder
     while True:
         levels.append(current)
+        looked_at += [os.path.join(current, ".git", "info", "exclude"), os.path.join(current, ".gitignore")]
         if os.path.exists(os.path.join(current, ".git")):
             break
         parent = os.path.dirname(current)
@@ -205,6 +217,8 @@ class _Collector:
         self.targets: dict[str, Target] = {}  # by real path: a file that has two names is looked at once
         self.skipped: dict[str, int] = {}
         self.problems: list[tuple[str, str]] = []
+        self.folders: list[str] = []
+        self.files: list[str] = []
 
     def skip(self, reason: str) -> None:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
@@ -245,12 +259,17 @@ class _Collector:
         suffix = os.path.splitext(absolute)[1].lower()
         if suffix in _PYTHON_SUFFIXES:
             self.add(absolute, name, PYTHON)
-        elif _could_be_configuration(parts[-1]) and self.is_configuration(absolute, _head(absolute)):
+        elif self.wanted_configuration(absolute, parts[-1]):
             self.add(absolute, name, CONFIGURATION)
         elif _looks_like_python(absolute):
             self.add(absolute, name, PYTHON)
         else:
             self.skip("not-python")
+
+    def wanted_configuration(self, path: str, name: str) -> bool:
+        """Whether the audit of configurations reads a file; its content decides where its name could be one."""
+        self.files.append(path)
+        return _could_be_configuration(name) and self.is_configuration(path, _head(path))
 
     def walk(self, path: str) -> None:
         top = os.path.abspath(os.path.join(self.working_folder, path))
@@ -260,10 +279,11 @@ class _Collector:
             part in ("test", "tests") for part in self.relative_parts(top)
         )
         own = _read_patterns(os.path.join(top, ".gitignore"), top)
-        chain = _inherited_patterns(top) + ([own] if own else [])
+        chain = _inherited_patterns(top, self.files) + ([own] if own else [])
         pending: list[tuple[str, list[Patterns], tuple[str, ...]]] = [(top, chain, ())]
         while pending:
             folder, chain, below = pending.pop()
+            self.folders.append(folder)
             try:
                 with os.scandir(folder) as listing:
                     entries = sorted(listing, key=lambda entry: entry.name)
@@ -275,6 +295,7 @@ class _Collector:
                 if any(mark in names for mark in _ENVIRONMENT_MARKS):
                     continue
                 if ".gitignore" in names:
+                    self.files.append(os.path.join(folder, ".gitignore"))
                     own = _read_patterns(os.path.join(folder, ".gitignore"), folder)
                     chain = [*chain, own] if own else chain
             for entry in entries:
@@ -313,7 +334,7 @@ class _Collector:
         name = display_name(path, self.working_folder)
         if python:
             self.add(path, name, PYTHON, real)
-        elif self.is_configuration(path, _head(path)):
+        elif self.wanted_configuration(path, entry.name):
             self.add(path, name, CONFIGURATION, real)
 
 
@@ -338,4 +359,5 @@ def collect(
             collector.problems.append((printable(path), "no such file or folder"))
     targets = tuple(sorted(collector.targets.values()))
     skipped = {reason: collector.skipped[reason] for reason in sorted(collector.skipped)}
-    return Collection(targets, skipped, tuple(sorted(set(collector.problems))), only_files)
+    looked_at = LookedAt(tuple(sorted(set(collector.folders))), tuple(sorted(set(collector.files))))
+    return Collection(targets, skipped, tuple(sorted(set(collector.problems))), only_files, looked_at)

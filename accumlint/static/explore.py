@@ -275,7 +275,7 @@ class Explorer:
             trace = make_trace(run, ending, polarity)
             if "whole windows" in run.traits:
                 run, ending = self._complete(root, learned, EVEN_LENGTH, polarity, decisions)
-                if run is None:
+                if run is None or self.exhausted:
                     continue
                 trace = make_trace(run, ending, polarity)
             print_ = fingerprint(trace)
