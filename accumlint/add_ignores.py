@@ -1,8 +1,9 @@
-"""``check --add-ignores``: a suppression comment for everything that is found now, so that only new findings speak.
+"""``check --add-ignores``: a suppression comment for everything that is found now, so that only new findings
+speak.
 
-A comment goes to the end of its statement where that is one line, else on a line of its own above it, else into the
-list of a comment that already speaks for it. A file is only changed when afterwards its comments hide what they
-shall and nothing but comments differs; every other byte stays.
+A comment goes to the end of its statement where that is one line, else on a line of its own above it, else
+into the list of a comment that already speaks for it. A file is only changed when afterwards its comments
+hide what they shall and nothing but comments differs; every other byte stays.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class _NotPossible(ValueError):
     """Why no comment can be put into a file."""
 
 
-def add(name: str, data: bytes, findings: Sequence[Finding], reason: str, configuration: bool = False) -> Added:
+def add(
+    name: str, data: bytes, findings: Sequence[Finding], reason: str, configuration: bool = False
+) -> Added:
     """Comments for the findings of one file. Never raises for what the file holds."""
     wanted = [finding for finding in findings if finding.rule not in _NOT_HIDDEN]
     left = [(f, "no comment mends it") for f in findings if f.rule in _NOT_HIDDEN]
@@ -96,7 +99,10 @@ def comment_on(report: Report, targets: Sequence[Target], reason: str) -> list[s
             where = report.where(path, finding.span.line, finding.span.column)
             told.append(f"{path}{where}: {finding.rule} is not suppressed: {why}")
     plural = "" if hidden == 1 else "s"
-    return [f"{hidden} finding{plural} suppressed by new comments in {files} file{'' if files == 1 else 's'}", *told]
+    return [
+        f"{hidden} finding{plural} suppressed by new comments in {files} file{'' if files == 1 else 's'}",
+        *told,
+    ]
 
 
 # --- Python ----------------------------------------------------------------------------------------------
@@ -159,7 +165,9 @@ def _plan(
             left.append((finding, "it stands in no statement"))
         else:
             rules.setdefault(own, set()).add(finding.rule)
-    return [_insertion(s, sorted(codes), lines, present, reason, line_end) for s, codes in rules.items()], left
+    return [
+        _insertion(s, sorted(codes), lines, present, reason, line_end) for s, codes in rules.items()
+    ], left
 
 
 def _insertion(

@@ -18,7 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def found(line, rule="ACC202", path="a.py"):
-    return Finding(rule, "a-name", "C2", Severity.ERROR, Confidence.CERTAIN, Span(path, line, 1, line, 2), "a message")
+    return Finding(
+        rule, "a-name", "C2", Severity.ERROR, Confidence.CERTAIN, Span(path, line, 1, line, 2), "a message"
+    )
 
 
 def added(source, *findings, reason="", name="a.py", configuration=False):
@@ -70,7 +72,11 @@ CASES = {
         2,
         "# accumlint: ignore-file[ACC301]\nstep()  # accumlint: ignore[ACC202]\n",
     ),
-    "an arm": ("if x:\n    y\nelif (z and\n  w):\n    y\n", 3, "if x:\n    y\n# accumlint: ignore[ACC202]\nelif (z and\n  w):\n    y\n"),
+    "an arm": (
+        "if x:\n    y\nelif (z and\n  w):\n    y\n",
+        3,
+        "if x:\n    y\n# accumlint: ignore[ACC202]\nelif (z and\n  w):\n    y\n",
+    ),
 }
 
 
@@ -155,7 +161,7 @@ def test_notebooks_get_them_in_their_cells():
     document = {"cells": [{"cell_type": "code", "source": source} for source in cells], "nbformat": 4}
     raw = json.dumps(document, indent=1, ensure_ascii=False)
     findings = [found(line, path="a.ipynb") for line in (1, 3, 5)]
-    done = added(raw, *findings, reason="says \"so\"", name="a.ipynb")
+    done = added(raw, *findings, reason='says "so"', name="a.ipynb")
     texts = ["".join(cell["source"]) for cell in json.loads(done.data)["cells"]]
     comment = '# accumlint: ignore[ACC202] says "so"'
     assert texts == [f"step()  {comment}\n{comment}\nclip(\n  x)", f"if 'é':\n\tstep()  {comment}"]

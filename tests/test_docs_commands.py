@@ -1,9 +1,10 @@
 """Every command in the documentation is run as it stands there, in a scratch copy of the checkout.
 
-Blocks fenced as ``bash`` are scripts; in ``console`` blocks the lines behind ``$`` are, and what follows them is what must
-be printed (``…`` stands for anything). All blocks of a page run in one folder, in their order. An HTML comment above a
-block says what the test needs to know: ``<!-- exit: 1 -->``, ``<!-- skip: why -->``, ``<!-- output varies -->`` (it is run and
-not compared), ``<!-- file: name -->`` (the block is the content of a file); ``<!-- setup: command -->`` runs before what follows.
+Blocks fenced as ``bash`` are scripts; in ``console`` blocks the lines behind ``$`` are, and what follows them
+is what must be printed (``…`` stands for anything). All blocks of a page run in one folder, in their order.
+An HTML comment above a block says what the test needs to know: ``<!-- exit: 1 -->``, ``<!-- skip: why -->``,
+``<!-- output varies -->`` (it is run and not compared), ``<!-- file: name -->`` (the block is the content of
+a file); ``<!-- setup: command -->`` runs before what follows.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from accumlint.knowledge import rules
 from accumlint.report.rule_pages import reference
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+]
 NEEDED = ("accumlint", "rules", "fixtures", "docs", "tests/hook_scripts", "pyproject.toml")
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\s*$")
@@ -98,11 +103,17 @@ class Shell:
             else:
                 shutil.copy(source, target)
         program = home / "accumlint"
-        program.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -m accumlint \"$@\"\n")
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m accumlint "$@"\n')
         program.chmod(0o755)
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "GITHUB_"))}
         path = os.pathsep.join([str(home), str(Path(sys.executable).parent), kept.get("PATH", "")])
-        self.environment = {**kept, "PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(home), "PWD": str(folder)}
+        self.environment = {
+            **kept,
+            "PATH": path,
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(home),
+            "PWD": str(folder),
+        }
 
     def run(self, script: str) -> tuple[int, str]:
         """(exit code, standard output) of a script; the folder that it ends in stays for the next."""
@@ -121,7 +132,9 @@ class Shell:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks((ROOT / page).read_text(encoding="utf-8"))])
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks((ROOT / page).read_text(encoding="utf-8"))]
+)
 def test_commands_do_what_the_page_says(page, tmp_path_factory):
     shell = Shell(tmp_path_factory.mktemp("page"), tmp_path_factory.mktemp("home"))
     for block in blocks((ROOT / page).read_text(encoding="utf-8")):
@@ -151,7 +164,9 @@ def test_the_reference_of_rules_is_up_to_date():
     folder = ROOT / "docs" / "rules"
     assert sorted(path.name for path in folder.iterdir()) == sorted(pages)
     for name, text in pages.items():
-        assert (folder / name).read_text(encoding="utf-8") == text, f"docs/rules/{name} is not what rules/ says"
+        assert (folder / name).read_text(encoding="utf-8") == text, (
+            f"docs/rules/{name} is not what rules/ says"
+        )
 
 
 @pytest.mark.parametrize("page", [*PAGES, "docs/rules/README.md"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -81,6 +82,14 @@ def test_a_bad_script_stops_the_commit_with_a_readable_message(repository):
     assert "train.py:14:" in said and "ACC202 scheduler-per-microbatch" in said
     assert "14 | scheduler.step()" in said
     assert "Traceback" not in said
+
+
+def test_a_bad_notebook_stops_the_commit_and_names_the_cell(repository):
+    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": source} for source in ("!ls\n", BAD)]
+    repository.write("train.ipynb", json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
+    code, said = repository.commit()
+    assert code == 1, said
+    assert "train.ipynb:cell 2:14:" in said and "ACC202 scheduler-per-microbatch" in said
 
 
 def test_a_good_script_and_other_files_pass(repository):

@@ -13,8 +13,13 @@ _NO_PYGLS = "accumlint: the language server needs its extra: pip install 'accuml
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--stdio", action="store_true", help="what some editors say; there is no other way")
-    parser.add_argument("--debounce", type=float, default=0.3, metavar="SECONDS",
-                        help="silence before what is being typed is checked (default: 0.3)")
+    parser.add_argument(
+        "--debounce",
+        type=float,
+        default=0.3,
+        metavar="SECONDS",
+        help="silence before what is being typed is checked (default: 0.3)",
+    )
     parser.add_argument("--verbose", action="store_true", help="log every message to standard error")
 
 

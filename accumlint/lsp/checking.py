@@ -16,7 +16,8 @@ from accumlint.static.notebooks import Notebook
 class Checked(NamedTuple):
     """What a check found in one document.
 
-    ``name`` is the path that its findings carry, ``notebook`` the map of one, ``problem`` why nothing could be said.
+    ``name`` is the path that its findings carry, ``notebook`` the map of one, ``problem`` why nothing could
+    be said.
     """
 
     name: str
@@ -26,7 +27,9 @@ class Checked(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document: the absolute path of its file (which need not exist), the folder that is open, and its bytes."""
+    """A document: the absolute path of its file (which need not exist), the folder that is open, and its
+    bytes.
+    """
 
     path: str
     folder: str
@@ -47,7 +50,9 @@ def _target(document: Document, settings: Settings) -> Target | None:
     """What would be checked; None where the settings, or what the file is, leave it out."""
     if not os.path.exists(document.path):
         return Target(document.name, document.path, STDIN)
-    found = collect([document.path], settings._replace(force_exclude=True), document.folder, _is_configuration)
+    found = collect(
+        [document.path], settings._replace(force_exclude=True), document.folder, _is_configuration
+    )
     if not found.targets:
         return None
     (target,) = found.targets

@@ -102,7 +102,10 @@ def hover(placed: Sequence[Placed], markdown: bool = True) -> types.Hover | None
     texts, shown = [], set()
     for each in placed:
         finding = each.finding
-        parts = [f"**{finding.rule} {finding.name}** ({finding.severity.label}, {finding.confidence.label})", finding.message]
+        parts = [
+            f"**{finding.rule} {finding.name}** ({finding.severity.label}, {finding.confidence.label})",
+            finding.message,
+        ]
         if finding.probed is not None:
             parts.append(str(finding.probed))
         picture = _picture(finding)
@@ -132,14 +135,20 @@ def _page(code: str) -> list[str]:
     rule = find_rule(code)
     if rule is None:
         return []
-    sections = [f"#### {heading}\n\n{rule.sections[heading]}" for heading in _HOVER_SECTIONS if heading in rule.sections]
+    sections = [
+        f"#### {heading}\n\n{rule.sections[heading]}"
+        for heading in _HOVER_SECTIONS
+        if heading in rule.sections
+    ]
     return [*sections, f"[All about {code}]({rule_page(code)})"]
 
 
 # --- actions ---------------------------------------------------------------------------------------------
 
 
-def _quick_fix(title: str, placed: Placed, edits: list[types.TextEdit], preferred: bool, related=()) -> types.CodeAction:
+def _quick_fix(
+    title: str, placed: Placed, edits: list[types.TextEdit], preferred: bool, related=()
+) -> types.CodeAction:
     return types.CodeAction(
         title=title,
         kind=types.CodeActionKind.QuickFix,
@@ -184,7 +193,9 @@ def edits_between(text: Text, before: str, after: str) -> list[types.TextEdit]:
     edits = []
     for edit in editing.as_edits(editing.between(before, after), lines, ""):
         span = edit.span
-        where = types.Range(text.position(span.line, span.column), text.position(span.end_line, span.end_column))
+        where = types.Range(
+            text.position(span.line, span.column), text.position(span.end_line, span.end_column)
+        )
         edits.append(types.TextEdit(where, edit.replacement))
     return edits
 

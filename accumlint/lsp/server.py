@@ -1,7 +1,7 @@
 """The server: listens to an editor, asks the worker, and publishes what it said.
 
-All state lives on the event loop; questions go one after another to one worker, so that a document is never checked
-by two at once. A document that the byte sieve ends costs a scan of its text, whatever happens in it.
+All state lives on the event loop; questions go one after another to one worker, so that a document is never
+checked by two at once. A document that the byte sieve ends costs a scan of its text, whatever happens in it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class Server(LanguageServer):
         """Show a problem once."""
         if message not in self.told:
             self.told.add(message)
-            self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, f"accumlint: {message}"))
+            self.window_show_message(
+                types.ShowMessageParams(types.MessageType.Warning, f"accumlint: {message}")
+            )
 
     # --- texts ---
 
@@ -109,7 +111,11 @@ class Server(LanguageServer):
         if notebook is None:
             text = self.workspace.get_text_document(uri)
             data = as_bytes(text.source)
-            return text.version or 0, self._document(uri, data), (documents.text_of(uri, text.source, self.encoding),)
+            return (
+                text.version or 0,
+                self._document(uri, data),
+                (documents.text_of(uri, text.source, self.encoding),),
+            )
         cells = []
         texts = []
         for cell in notebook.cells:
@@ -324,7 +330,9 @@ def _reads_markdown(capabilities: types.ClientCapabilities) -> bool:
 def _wants(context: types.CodeActionContext, kind: str) -> bool:
     """Whether a client asks for a kind of action, by itself or by one that it belongs to."""
     only = context.only
-    return only is None or any(kind == each or kind.startswith(f"{getattr(each, 'value', each)}.") for each in only)
+    return only is None or any(
+        kind == each or kind.startswith(f"{getattr(each, 'value', each)}.") for each in only
+    )
 
 
 async def _actions(ls: Server, params: types.CodeActionParams) -> list[types.CodeAction]:

@@ -1,10 +1,10 @@
 """Notebooks as Python: code cells joined into one source, with a map back to the cell and to the file.
 
-Everything behind this module works on the joined text, whose lines are the lines of the code cells one below the
-other; reports translate places when they print them. What a notebook adds to Python (magics, shell escapes, help)
-is taken out line by line, so that every line keeps its number and every statement its column. A cell that still
-can't be parsed is left out of the program, and said. A cell that writes a Python file (``%%writefile train.py``)
-is a program of its own.
+Everything behind this module works on the joined text, whose lines are the lines of the code cells one below
+the other; reports translate places when they print them. What a notebook adds to Python (magics, shell
+escapes, help) is taken out line by line, so that every line keeps its number and every statement its column.
+A cell that still can't be parsed is left out of the program, and said. A cell that writes a Python file
+(``%%writefile train.py``) is a program of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from accumlint.findings import Span
 from accumlint.static.sieve import speaks_of_training
 
+
 class NotebookError(ValueError):
     """The file is no notebook that can be read; ``line`` and ``column`` say where, counted from 1."""
 
@@ -30,8 +31,9 @@ class NotebookError(ValueError):
 
 
 class Cell(NamedTuple):
-    """One code cell: its number among all cells, from 1; its text with ``\\n`` line ends; and for each of its lines
-    the offset in the file's text where it begins (empty where there is no file)."""
+    """One code cell: its number among all cells, from 1; its text with ``\\n`` line ends; and for each of its
+    lines the offset in the file's text where it begins (empty where there is no file).
+    """
 
     number: int
     text: str
@@ -39,7 +41,9 @@ class Cell(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """A cell that can't be parsed: a place in the joined text (from 1), and whether the cell speaks of training."""
+    """A cell that can't be parsed: a place in the joined text (from 1), and whether the cell speaks of
+    training.
+    """
 
     cell: int
     line: int
@@ -51,9 +55,10 @@ class Broken(NamedTuple):
 class Notebook(NamedTuple):
     """A notebook as the checks see it.
 
-    ``text`` is the joined source as people wrote it. Each of ``programs`` has exactly its lines, those that belong
-    to something else empty: the notebook itself first, then the Python files that cells write. ``lines`` says for
-    each of these lines the cell and the line in it, from 1; ``starts`` the offset in ``raw``, the text of the file.
+    ``text`` is the joined source as people wrote it. Each of ``programs`` has exactly its lines, those that
+    belong to something else empty: the notebook itself first, then the Python files that cells write.
+    ``lines`` says for each of these lines the cell and the line in it, from 1; ``starts`` the offset in
+    ``raw``, the text of the file.
     """
 
     text: str
@@ -155,7 +160,7 @@ def _code_cells(document: Any, raw: str) -> Iterator[Cell]:
     if not isinstance(document, dict):
         raise NotebookError("no notebook: it holds no object")
     if isinstance(document.get("cells"), list):
-        parts = [(("cells",), document["cells"], "source")]
+        parts: list[tuple[tuple, list, str]] = [(("cells",), document["cells"], "source")]
     elif isinstance(document.get("worksheets"), list):  # format 3
         parts = [
             (("worksheets", index, "cells"), sheet["cells"], "input")
@@ -224,7 +229,11 @@ def _literals(raw: str) -> dict[tuple, tuple[int, ...]]:
         elif first == '"' and path:
             if isinstance(path[-1], str) and raw[match.end() : match.end() + 100].lstrip()[:1] == ":":
                 path[-1] = json.loads(token)
-            elif path[0] in ("cells", "worksheets") and len(path) <= 6 and ("source" in path or "input" in path):
+            elif (
+                path[0] in ("cells", "worksheets")
+                and len(path) <= 6
+                and ("source" in path or "input" in path)
+            ):
                 begin = match.start() + 1
                 ends = [begin + each.end() for each in _LINE_END.finditer(token[1:-1]) if each[1]]
                 found[tuple(path)] = (begin, *ends)
@@ -265,7 +274,9 @@ def join(cells: Sequence[Cell]) -> Notebook:
     programs = [program]
     programs += [[rows.get(row, "") for row in range(len(lines))] for rows in files.values()]
     encoded = tuple(_encode(each) for each in programs)
-    return Notebook("\n".join(texts) + "\n" if texts else "", encoded, tuple(lines), tuple(broken), tuple(starts))
+    return Notebook(
+        "\n".join(texts) + "\n" if texts else "", encoded, tuple(lines), tuple(broken), tuple(starts)
+    )
 
 
 def _encode(lines: Sequence[str]) -> bytes:
@@ -363,8 +374,8 @@ _PIECE = re.compile(
 def without_magics(lines: Sequence[str], keep_statements: bool = True) -> list[str]:
     """The lines with magics, shell escapes and questions replaced by statements that do nothing.
 
-    Lines inside strings and brackets, where such marks are Python, stay. With ``keep_statements`` the statement
-    behind ``%time`` and its like stays too, in its column.
+    Lines inside strings and brackets, where such marks are Python, stay. With ``keep_statements`` the
+    statement behind ``%time`` and its like stays too, in its column.
     """
     found: list[str] = []
     quote, depth, goes_on, command_goes_on = "", 0, False, False

@@ -1,4 +1,6 @@
-"""Baselines over whole trees, with the real engine: what they keep hidden, and that nothing new hides behind them."""
+"""Baselines over whole trees, with the real engine: what they keep hidden, and that nothing new hides behind
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,16 @@ from pathlib import Path
 from accumlint.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMENTS = {".py": "# a line that was inserted\n", ".yaml": "# inserted\n", ".yml": "# inserted\n", ".toml": "# inserted\n", ".json": "\n"}
+COMMENTS = {
+    ".py": "# a line that was inserted\n",
+    ".yaml": "# inserted\n",
+    ".yml": "# inserted\n",
+    ".toml": "# inserted\n",
+    ".json": "\n",
+}
 
 # another fault of a rule that the file above it may already have, in a function of its own
-NEW_FAULT = '''
+NEW_FAULT = """
 
 def train_the_new_way(model, loader, optimizer, scheduler, accumulation):
     for index, (inputs, targets) in enumerate(loader):
@@ -28,7 +36,7 @@ def start_the_new_way(model, loader):
     optimizer = torch.optim.AdamW(model.parameters())
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 100)
     train_the_new_way(model, loader, optimizer, scheduler, 4)
-'''
+"""
 
 
 def run(capsys, *arguments):

@@ -23,7 +23,10 @@ SETUP = "!pip install torch\nimport torch\n%matplotlib inline\noptimizer = torch
 
 def notebook(*sources, kind="code"):
     cells = [{"cell_type": "markdown", "metadata": {}, "source": ["# Training\n"]}]
-    cells += [{"cell_type": kind, "metadata": {}, "outputs": [], "source": each.splitlines(True)} for each in sources]
+    cells += [
+        {"cell_type": kind, "metadata": {}, "outputs": [], "source": each.splitlines(True)}
+        for each in sources
+    ]
     return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1)
 
 
@@ -59,7 +62,11 @@ def test_annotations_stand_at_the_line_of_the_file(tree, capsys):
     for form in ("sarif", "gitlab", "rdjson"):
         main(["check", "--select", "ACC202", "--format", form])
         document = capsys.readouterr().out
-        assert f'"startLine": {line}' in document or f'"begin": {line}' in document or f'"line": {line},' in document
+        assert (
+            f'"startLine": {line}' in document
+            or f'"begin": {line}' in document
+            or f'"line": {line},' in document
+        )
 
 
 def test_comments_suppress_and_useless_ones_are_said(tree, capsys):
@@ -74,7 +81,11 @@ def test_a_broken_cell_costs_itself(tree, capsys):
     tree({"a.ipynb": notebook(SETUP, "def f(:\n", LOOP, "x = )\nloss.backward()\n")})
     code, document = check(capsys)
     assert code == 1
-    assert places(document) == [("ACC003", "a.ipynb", 3, 1), ("ACC202", "a.ipynb", 4, 5), ("ACC001", "a.ipynb", 5, 1)]
+    assert places(document) == [
+        ("ACC003", "a.ipynb", 3, 1),
+        ("ACC202", "a.ipynb", 4, 5),
+        ("ACC001", "a.ipynb", 5, 1),
+    ]
 
 
 def test_a_broken_file_is_a_syntax_error_with_its_line(tree, capsys):
@@ -110,13 +121,17 @@ def test_changed_lines_are_those_of_the_file(tree, capsys, git):
     git("commit", "-q", "-m", "first")
     (folder / "a.ipynb").write_text(notebook(SETUP, LOOP, "x = 2\n"))
     assert check(capsys, "--diff", "HEAD")[0] == 0
-    (folder / "a.ipynb").write_text(notebook(SETUP, LOOP.replace("step()\n    if", "step( )\n    if"), "x = 2\n"))
+    (folder / "a.ipynb").write_text(
+        notebook(SETUP, LOOP.replace("step()\n    if", "step( )\n    if"), "x = 2\n")
+    )
     code, document = check(capsys, "--diff", "HEAD")
     assert code == 1 and places(document) == [("ACC202", "a.ipynb", 3, 5)]
 
 
 def test_a_loop_in_a_written_file_is_found(tree, capsys):
-    written = "%%writefile train.py\nimport torch\noptimizer = torch.optim.SGD(model.parameters(), lr=1)\n" + LOOP
+    written = (
+        "%%writefile train.py\nimport torch\noptimizer = torch.optim.SGD(model.parameters(), lr=1)\n" + LOOP
+    )
     tree({"a.ipynb": notebook("!ls\n", written, "!python train.py\n")})
     code, document = check(capsys)
     assert code == 1 and places(document) == [("ACC202", "a.ipynb", 3, 8)]

@@ -37,13 +37,17 @@ def script(tree, capsys):
     _, found, _ = run(capsys, "train.py")
     assert {"ACC202", "ACC502"} == set(found)
     lines = {rule: each["line"] for rule, each in found.items()}
-    given = json.loads((ROOT / "fixtures" / "receipts" / "equal-control.receipt.json").read_text())["manifest"]
+    given = json.loads((ROOT / "fixtures" / "receipts" / "equal-control.receipt.json").read_text())[
+        "manifest"
+    ]
     made = receipt.build(given, bound_files=[receipt.bind(folder / "train.py", "script", folder)])
 
     def write(name="a", **verdicts):
         path = folder / "runs" / f"{name}.receipt.json"
         path.write_bytes(made.data)
-        told = [OnFinding(finding(rule, lines[rule]), verdict, "so it was") for rule, verdict in verdicts.items()]
+        told = [
+            OnFinding(finding(rule, lines[rule]), verdict, "so it was") for rule, verdict in verdicts.items()
+        ]
         data = document(SCRIPT, made.hashes["receipt_sha256"], told, [], "train.py")
         Path(beside(str(path))).write_bytes(data)
         return folder
@@ -55,7 +59,11 @@ def test_confirmed_and_refuted(script, capsys):
     script(ACC202="refuted", ACC502="confirmed")
     code, found, summary = run(capsys, "train.py", "--receipts", "runs")
     assert code == 1 and summary["probed"] == {"confirmed": 1, "refuted": 1}
-    assert found["ACC202"]["probed"] == {"verdict": "refuted", "reason": "so it was", "receipt": "a.receipt.json"}
+    assert found["ACC202"]["probed"] == {
+        "verdict": "refuted",
+        "reason": "so it was",
+        "receipt": "a.receipt.json",
+    }
     assert found["ACC202"]["severity"] == "advice"
     assert found["ACC502"]["confidence"] == "certain", "it was conditional before a run showed it"
     main(["check", "--isolated", "train.py", "--receipts", "runs"])
@@ -74,7 +82,9 @@ def test_a_run_that_saw_the_fault_counts_more(script, capsys):
     script("a", ACC202="refuted", ACC502="not reached")
     script("b", ACC202="confirmed", ACC502="refuted")
     _, found, _ = run(capsys, "train.py", "--receipts", "runs")
-    assert {rule: each["probed"]["receipt"][0] + each["probed"]["verdict"][0] for rule, each in found.items()} == {
+    assert {
+        rule: each["probed"]["receipt"][0] + each["probed"]["verdict"][0] for rule, each in found.items()
+    } == {
         "ACC202": "bc",
         "ACC502": "br",
     }
@@ -107,4 +117,10 @@ def test_torch_is_not_imported(script):
         "import sys; from accumlint.cli.main import main; main(['check', '--isolated', 'train.py', '--receipts', 'runs']);"
         " assert not {'torch', 'numpy'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", program], cwd=folder, env={"PYTHONPATH": str(ROOT)}, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+    )

@@ -76,7 +76,8 @@ class Editor:
     def change(self, uri: str, version: int, text: str) -> None:
         self.client.text_document_did_change(
             types.DidChangeTextDocumentParams(
-                types.VersionedTextDocumentIdentifier(version, uri), [types.TextDocumentContentChangeWholeDocument(text)]
+                types.VersionedTextDocumentIdentifier(version, uri),
+                [types.TextDocumentContentChangeWholeDocument(text)],
             )
         )
 
@@ -88,7 +89,9 @@ class Editor:
 
     async def hover(self, uri: str, line: int) -> str:
         position = types.Position(line, 12)
-        found = await self.client.text_document_hover_async(types.HoverParams(types.TextDocumentIdentifier(uri), position))
+        found = await self.client.text_document_hover_async(
+            types.HoverParams(types.TextDocumentIdentifier(uri), position)
+        )
         return "" if found is None else found.contents.value
 
     async def actions(self, uri: str, line: int, only=None) -> dict[str, types.CodeAction]:
@@ -153,7 +156,9 @@ def test_a_session(tmp_path):
         assert await editor.published(uri) == []
         editor.change(uri, 3, BAD)
         assert ("ACC202", LINE + 1) in rules(await editor.published(uri))
-        editor.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri)))
+        editor.client.text_document_did_close(
+            types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))
+        )
         assert await editor.published(uri) == []
         assert editor.shown == []
 
@@ -231,7 +236,9 @@ def test_settings_and_comments_count(tmp_path):
         assert [code for code, _ in rules(found)] == ["ACC202", "ACC002"]
         assert found[0].severity is types.DiagnosticSeverity.Information
         (tmp_path / "accumlint.toml").write_text('ignore = "no list"\n')
-        editor.client.text_document_did_save(types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri)))
+        editor.client.text_document_did_save(
+            types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri))
+        )
         assert await editor.published(uri) == []
         assert any("accumlint.toml: ignore: must be a list" in message for message in editor.shown)
 
@@ -321,12 +328,15 @@ def test_notebooks(tmp_path):
         assert list(actions) == ["Ignore ACC202 here"]
         ignored = apply(sources[2], actions["Ignore ACC202 here"].edit.changes[cells[2]])
         change = types.NotebookDocumentCellContentChanges(
-            types.VersionedTextDocumentIdentifier(2, cells[2]), [types.TextDocumentContentChangeWholeDocument(ignored)]
+            types.VersionedTextDocumentIdentifier(2, cells[2]),
+            [types.TextDocumentContentChangeWholeDocument(ignored)],
         )
         editor.client.notebook_document_did_change(
             types.DidChangeNotebookDocumentParams(
                 types.VersionedNotebookDocumentIdentifier(2, uri),
-                types.NotebookDocumentChangeEvent(cells=types.NotebookDocumentCellChanges(text_content=[change])),
+                types.NotebookDocumentChangeEvent(
+                    cells=types.NotebookDocumentCellChanges(text_content=[change])
+                ),
             )
         )
         assert "ACC202" not in [code for code, _ in rules(await editor.published(cells[2]))]
@@ -342,7 +352,9 @@ def test_configurations_are_checked_when_they_are_saved(tmp_path):
         uri = editor.open("ds.json", text, "json")
         assert [code for code, _ in rules(await editor.published(uri))] == ["ACC902"]
         (tmp_path / "ds.json").write_text("{}\n")
-        editor.client.text_document_did_save(types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri)))
+        editor.client.text_document_did_save(
+            types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri))
+        )
         assert await editor.published(uri) == []
 
     session(tmp_path, script)

@@ -51,7 +51,9 @@ AWKWARD = notebook(
 )
 
 
-@pytest.mark.parametrize("layout", [{}, {"indent": 1}, {"ensure_ascii": False}, {"ensure_ascii": False, "indent": "\t"}])
+@pytest.mark.parametrize(
+    "layout", [{}, {"indent": 1}, {"ensure_ascii": False}, {"ensure_ascii": False, "indent": "\t"}]
+)
 def test_every_line_is_found_again_in_the_file(layout):
     raw = json.dumps(AWKWARD, **layout)
     found = read(raw.encode())
@@ -117,7 +119,7 @@ def test_magics_become_statements_that_do_nothing(line, plain):
         "x = a \\\n% b\n",
         "await fetch()\nasync for x in y:\n    pass\n",
         "get_ipython().system('pip install torch')\nget_ipython().run_line_magic('time', '')\n",
-        "#@title Train\nepochs = 3 #@param {type:\"integer\"}\n",
+        '#@title Train\nepochs = 3 #@param {type:"integer"}\n',
         "'''doc'''\n",
     ],
 )
@@ -145,7 +147,12 @@ def test_bodies_in_python_stay(head):
 
 
 def test_a_cell_that_writes_a_file_is_a_program_of_its_own():
-    found = joined("x = 1\n", f"%%writefile src/train.py\n{LOOP}", "%%writefile -a src/train.py\ny = 2\n", "%%file a.txt\nx\n")
+    found = joined(
+        "x = 1\n",
+        f"%%writefile src/train.py\n{LOOP}",
+        "%%writefile -a src/train.py\ny = 2\n",
+        "%%file a.txt\nx\n",
+    )
     notebook_itself, written = (program.decode().split("\n") for program in found.programs)
     assert len(notebook_itself) == len(written) == len(found.lines) + 1
     assert [line for line in notebook_itself if line] == ["x = 1"]
@@ -155,7 +162,13 @@ def test_a_cell_that_writes_a_file_is_a_program_of_its_own():
 
 def test_a_broken_cell_costs_itself():
     found = joined("x = 1\n", "def f(:\n    loss.backward()\n", "def g(:\n", "y = 2\n")
-    assert python("x = 1\n", "def f(:\n    loss.backward()\n", "def g(:\n", "y = 2\n") == ["x = 1", "", "", "", "y = 2"]
+    assert python("x = 1\n", "def f(:\n    loss.backward()\n", "def g(:\n", "y = 2\n") == [
+        "x = 1",
+        "",
+        "",
+        "",
+        "y = 2",
+    ]
     told = [(each.cell, each.line, each.column, each.speaks_of_training) for each in found.broken]
     assert told == [(2, 2, 7, True), (3, 4, 7, False)]
 
@@ -164,7 +177,12 @@ def test_format_3():
     document = {
         "nbformat": 3,
         "worksheets": [
-            {"cells": [{"cell_type": "heading", "source": "x"}, {"cell_type": "code", "language": "python", "input": "a = 1\n"}]},
+            {
+                "cells": [
+                    {"cell_type": "heading", "source": "x"},
+                    {"cell_type": "code", "language": "python", "input": "a = 1\n"},
+                ]
+            },
             {"cells": [{"cell_type": "code", "language": "python", "input": ["b = 2\n", "c"]}]},
         ],
     }
@@ -174,7 +192,9 @@ def test_format_3():
     assert found.raw_line(place.line)[place.column - 1 : place.end_column - 1] == "c"
 
 
-@pytest.mark.parametrize("metadata", [{"language_info": {"name": "R"}}, {"kernelspec": {"language": "julia"}}])
+@pytest.mark.parametrize(
+    "metadata", [{"language_info": {"name": "R"}}, {"kernelspec": {"language": "julia"}}]
+)
 def test_other_languages_are_no_python(metadata):
     assert read(json.dumps(notebook(code("x"), metadata=metadata)).encode()) is None
 

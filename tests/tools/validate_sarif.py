@@ -2,10 +2,10 @@
 
     python tests/tools/validate_sarif.py
 
-It needs Node.js with npm, and a registry to install ``@microsoft/sarif-multitool`` from (into a temporary folder, or
-the one that ``--npm FOLDER`` names and keeps). The multitool checks the SARIF 2.1.0 schema, the standard's rules and those
-of GitHub code scanning; the schema that it comes with is also asked through ``jsonschema``. Exit code 1 where there is any
-error; warnings and notes are counted.
+It needs Node.js with npm, and a registry to install ``@microsoft/sarif-multitool`` from (into a temporary
+folder, or the one that ``--npm FOLDER`` names and keeps). The multitool checks the SARIF 2.1.0 schema, the
+standard's rules and those of GitHub code scanning; the schema that it comes with is also asked through
+``jsonschema``. Exit code 1 where there is any error; warnings and notes are counted.
 """
 
 from __future__ import annotations
