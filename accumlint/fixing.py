@@ -5,6 +5,7 @@ What a fix is and whether it holds is decided in :mod:`accumlint.static.fixes`; 
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from accumlint import runner
-from accumlint.findings import Finding
+from accumlint.findings import Finding, Fix
 from accumlint.rewriting import RewriteError, rewrite
 from accumlint.settings import Settings
 from accumlint.static.discovery import STDIN, Target, is_notebook

@@ -17,7 +17,7 @@ from accumlint.contract.verdicts import Judgement, Violation
 from accumlint.contract.windows import Ledger, Window
 from accumlint.findings import Confidence, Detail, FileReport, Finding, LoopReport, Related, Severity, Span
 from accumlint.static import syntax as ir
-from accumlint.static.explore import MAX_STEPS, Explored, Explorer
+from accumlint.static.explore import MAX_PATHS, MAX_STEPS, Explored, Explorer
 from accumlint.static.positions import Positions, header
 from accumlint.static.project import SITES_PER_MODULE, Project, Trees
 from accumlint.static.structure import NO_TRAINING_LOOP, worth_simulating
@@ -51,13 +51,30 @@ def analyse(source: bytes, path: str, project: Project, settings: EngineSettings
     return examine(source, path, project, settings)
 
 
+@dataclass(frozen=True)
+class Examination:
+    """The report on one file with what it was made from."""
+
+    report: FileReport
+    module: ir.Module
+    traces: tuple[Trace, ...]
+    work: int  # steps of the simulation: what it cost, told the same on every machine
+
+
 def examine(source: bytes, path: str, project: Project, settings: EngineSettings) -> FileReport:
     """Findings of one file that the structure sieve let through.
 
     Raises libcst.ParserSyntaxError, UnicodeDecodeError or RecursionError on what cannot be read.
     """
+    return examination(source, path, project, settings).report
+
+
+def examination(
+    source: bytes, path: str, project: Project, settings: EngineSettings, max_paths: int = MAX_PATHS
+) -> Examination:
+    """The same with module and traces; ``max_paths`` bounds how many paths of each root are simulated. Raises the same."""
     module = project.parse(source, path, path.rsplit("/", 1)[-1].removesuffix(".py"))
-    explorer = Explorer(module, settings.names(), ignored_constant=speaks_of_ignored_labels(source))
+    explorer = Explorer(module, settings.names(), max_paths=max_paths, ignored_constant=speaks_of_ignored_labels(source))
     explored = explorer.explore()
     places = Places(module, project)
     collected: dict[tuple[str, int], _Reported] = {}
@@ -81,7 +98,8 @@ def examine(source: bytes, path: str, project: Project, settings: EngineSettings
     if explorer.exhausted:
         findings += _cut_off(loops, path)
     findings.sort(key=Finding.sort_key)
-    return FileReport(path, tuple(_without_twins(findings)), loops=tuple(loops), consulted=project.consulted.plain())
+    report = FileReport(path, tuple(_without_twins(findings)), loops=tuple(loops), consulted=project.consulted.plain())
+    return Examination(report, module, tuple(trace for root in explored for trace in root.traces), MAX_STEPS - explorer.steps_left)
 
 
 _IGNORE_ARGUMENT = re.compile(rb"ignore_index\s*=\s*-100\b")

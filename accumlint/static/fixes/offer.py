@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import libcst as cst
-
 from accumlint.findings import FileReport, Finding, Fix
-from accumlint.static.engine import EngineSettings, Project
+from accumlint.static.engine import EngineSettings, Examination, Project
 from accumlint.static.fixes import editing, verify
 from accumlint.static.fixes.proposal import Proposal
 from accumlint.static.fixes.registry import FIXERS
@@ -19,7 +17,13 @@ from accumlint.static.fixes.script import Script, Unfixable
 MAX_CANDIDATES = 8
 # A change may uncover what the finding hid (a clear that is moved leaves a tail behind); how far that is followed.
 MAX_UNCOVERED = 2
-MAX_ROUNDS = 60
+# Passes over the findings of a file: a finding that can't be fixed may be after others were.
+MAX_PASSES = 5
+# A first look at a candidate follows this many paths of each root: most that fail are seen to fail there.
+GLANCE = 2
+# What offering fixes may cost beside a report, in steps of the simulation: a script of 100 lines takes a few thousand of
+# them, 40,000 a second on a slow core.
+OFFER_WORK = 200_000
 
 
 class Applied(NamedTuple):
@@ -37,22 +41,29 @@ class Fixed(NamedTuple):
 
 
 def fixes_for(
-    source: bytes, path: str, findings: Iterable[Finding], project: Project, settings: EngineSettings
+    source: bytes,
+    path: str,
+    findings: Iterable[Finding],
+    project: Project,
+    settings: EngineSettings,
+    max_work: int | None = OFFER_WORK,
 ) -> list[Fix | None]:
     """A fix, or None, for each of the findings of one file as it is now.
 
     ``source`` are the bytes that the findings were made from, ``path`` the name that they carry. ``project`` is one
-    that is used for this file alone: afterwards it tells what the answer rests on. Each fix stands for itself: applying
-    one makes the others stale. Findings of other rules, in other files, or that the engine doesn't make of this source
-    get None. Never raises for what the file holds.
+    that is used for this file alone: afterwards it tells what the answer rests on. ``max_work`` bounds the simulations,
+    in steps (None: no bound); beyond it nothing more is tried. Each fix stands for itself: applying one makes the others
+    stale. Findings of other rules, in other files, or that the engine doesn't make of this source get None. Never
+    raises for what the file holds.
     """
     wanted = list(findings)
+    nothing: list[Fix | None] = [None] * len(wanted)
     if not any(finding.rule in FIXERS and finding.span.path == path for finding in wanted):
-        return [None] * len(wanted)
-    workshop = _Workshop(path, project, settings)
+        return nothing
+    workshop = _Workshop(path, project, settings, max_work)
     bench = workshop.bench(source)
     if bench is None:
-        return [None] * len(wanted)
+        return nothing
     found = {verify.key(finding): finding for finding in bench.report.findings}
     out: list[Fix | None] = []
     for finding in wanted:
@@ -60,6 +71,14 @@ def fixes_for(
         change = workshop.change(bench, own) if own is not None else None
         out.append(change.fix(bench) if change is not None else None)
     return out
+
+
+def with_fixes(
+    source: bytes, path: str, findings: Sequence[Finding], project: Project, settings: EngineSettings
+) -> list[Finding]:
+    """The findings of one file, each with its fix where there is one."""
+    fixes = fixes_for(source, path, findings, project, settings)
+    return [finding if fix is None else dataclasses.replace(finding, fix=fix) for finding, fix in zip(findings, fixes)]
 
 
 def fix_file(
@@ -73,20 +92,27 @@ def fix_file(
     bench = workshop.bench(source)
     if bench is None:
         return Fixed(source, ())
-    waiting = {verify.key(finding) for finding in findings}
-    wanted = {id(finding) for finding in bench.report.findings if verify.key(finding) in waiting}
     applied: list[Applied] = []
-    for _ in range(MAX_ROUNDS):
-        step = next(workshop.changes(bench, wanted, unsafe), None)
-        if step is None:
+    waiting = [verify.key(finding) for finding in findings]
+    for _ in range(MAX_PASSES):
+        before = len(applied)
+        failed: list[verify.Key] = []
+        while waiting:
+            place = waiting.pop(0)
+            finding = next((each for each in bench.report.findings if verify.key(each) == place), None)
+            change = workshop.change(bench, finding, safe_only=not unsafe) if finding is not None else None
+            if finding is None or change is None:
+                failed += [place] * (finding is not None)
+                continue
+            applied.append(Applied(finding, change.fix(bench)))
+            mapping = editing.Mapping(bench.script.text, change.bench.script.text)
+            held = verify.remaining(bench.report, change.bench.report, mapping)
+            waiting = [verify.key(held[each]) for each in waiting if each in held]
+            failed = [verify.key(held[each]) for each in failed if each in held]
+            bench = change.bench
+        waiting = failed
+        if len(applied) == before:
             break
-        finding, change = step
-        applied.append(Applied(finding, change.fix(bench)))
-        following = change.bench
-        held = verify.remaining(bench.report, following.report, editing.Mapping(bench.script.text, following.script.text))
-        known = {verify.key(each): id(each) for each in bench.report.findings}
-        wanted = {id(each) for place, each in held.items() if known[place] in wanted}
-        bench = following
     return Fixed(bench.script.source, tuple(applied))
 
 
@@ -113,36 +139,33 @@ class _Change(NamedTuple):
 
 
 class _Workshop:
-    """Tries changes of one file out, and remembers what it tried."""
+    """Tries changes of one file out; ``tired`` once that has cost more steps than it may."""
 
-    def __init__(self, path: str, project: Project, settings: EngineSettings) -> None:
+    def __init__(self, path: str, project: Project, settings: EngineSettings, max_work: int | None = None) -> None:
         self.path, self.project, self.settings = path, project, settings
-        self._benches: dict[bytes, _Bench | None] = {}
+        self.max_work = max_work
+        self.work = 0
+
+    @property
+    def tired(self) -> bool:
+        return self.max_work is not None and self.work >= self.max_work
+
+    def _examined(self, source: bytes, **how: int) -> Examination | None:
+        examined = verify.simulate(source, self.path, self.project, self.settings, **how)
+        self.work += examined.work if examined is not None else 0
+        return examined
 
     def bench(self, source: bytes) -> _Bench | None:
         """The source parsed and simulated, None where that isn't possible."""
-        if source not in self._benches:
-            self._benches[source] = self._made(source)
-        return self._benches[source]
-
-    def _made(self, source: bytes) -> _Bench | None:
-        report = verify.simulate(source, self.path, self.project, self.settings)
-        if report is None or report.skipped:
+        examined = self._examined(source)
+        if examined is None:
             return None
         try:
-            return _Bench(Script(source, self.path, self.project, self.settings), report)
-        except (Unfixable, cst.ParserSyntaxError, RecursionError):
+            return _Bench(Script(source, self.path, examined), examined.report)
+        except Unfixable:
             return None
 
-    def changes(self, bench: _Bench, wanted: set[int], unsafe: bool) -> Iterator[tuple[Finding, _Change]]:
-        """(finding, change) for the findings that can be fixed as asked."""
-        for finding in bench.report.findings:
-            if id(finding) in wanted:
-                change = self.change(bench, finding)
-                if change is not None and (change.safe or unsafe):
-                    yield finding, change
-
-    def change(self, bench: _Bench, finding: Finding, depth: int = 0) -> _Change | None:
+    def change(self, bench: _Bench, finding: Finding, depth: int = 0, safe_only: bool = False) -> _Change | None:
         """The first change that holds, a safe one before an unsafe one of the same fixer's list."""
         if finding.span.path != self.path:
             return None
@@ -150,14 +173,16 @@ class _Workshop:
         tried = 0
         for fixer in FIXERS.get(finding.rule, ()):
             for proposal in fixer(bench.script, finding):
-                if tried >= MAX_CANDIDATES:
-                    return fallback
+                if tried >= MAX_CANDIDATES or self.tired:
+                    return None if safe_only else fallback
+                if safe_only and proposal.why_unsafe or fallback is not None and proposal.why_unsafe:
+                    continue  # it can't be what is wanted, however it turns out
                 tried += 1
                 change = self._try(bench, finding, proposal, depth)
                 if change is not None and change.safe:
                     return change
                 fallback = fallback or change
-        return fallback
+        return None if safe_only else fallback
 
     def _try(self, bench: _Bench, finding: Finding, proposal: Proposal, depth: int) -> _Change | None:
         try:
@@ -167,17 +192,21 @@ class _Workshop:
         source = editing.encoded(text, bench.script.encoding)
         if source is None or source == bench.script.source:
             return None
+        mapping = editing.Mapping(bench.script.text, text)
+        if len(bench.script.traces) > 2 * GLANCE:
+            glance = self._examined(source, max_paths=GLANCE)
+            if glance is None or verify.key(finding) in verify.remaining(bench.report, glance.report, mapping):
+                return None
         after = self.bench(source)
         if after is None or not verify.still_sees(bench.report, after.report):
             return None
-        mapping = editing.Mapping(bench.script.text, text)
         if verify.key(finding) in verify.remaining(bench.report, after.report, mapping):
             return None
-        change = _Change(proposal.title, not proposal.why_unsafe, proposal.why_unsafe, after)
+        change: _Change | None = _Change(proposal.title, not proposal.why_unsafe, proposal.why_unsafe, after)
         for uncovered in verify.new(bench.report, after.report, mapping):
-            change = self._and_then(change, uncovered, depth)
-            if change is None:
-                return None
+            change = self._and_then(change, uncovered, depth) if change is not None else None
+        if change is None:
+            return None
         mapping = editing.Mapping(bench.script.text, change.bench.script.text)
         if verify.new(bench.report, change.bench.report, mapping):
             return None
@@ -204,11 +233,3 @@ class _Workshop:
             "; ".join(dict.fromkeys(reasons)),
             following.bench,
         )
-
-
-def with_fixes(
-    source: bytes, path: str, findings: Sequence[Finding], project: Project, settings: EngineSettings
-) -> list[Finding]:
-    """The findings of one file, each with its fix where there is one."""
-    fixes = fixes_for(source, path, findings, project, settings)
-    return [finding if fix is None else dataclasses.replace(finding, fix=fix) for finding, fix in zip(findings, fixes)]

@@ -11,10 +11,9 @@ from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvide
 
 from accumlint.contract.events import Event, Kind, Trace
 from accumlint.findings import Finding
-from accumlint.static.engine import EngineSettings, speaks_of_ignored_labels
-from accumlint.static.explore import Explorer
+from accumlint.static.engine import Examination
 from accumlint.static.fixes.editing import Lines, decoded
-from accumlint.static.project import SITES_PER_MODULE, Project
+from accumlint.static.project import SITES_PER_MODULE
 
 Block = cst.IndentedBlock | cst.SimpleStatementSuite | cst.Module
 FUNCTIONS = (cst.FunctionDef, cst.Lambda)
@@ -25,16 +24,16 @@ class Unfixable(ValueError):
 
 
 class Script:
-    """Raises :class:`Unfixable` where text and tree don't tell the same, or what the parser raises."""
+    """Raises :class:`Unfixable` where text and tree don't tell the same."""
 
-    def __init__(self, source: bytes, path: str, project: Project, settings: EngineSettings) -> None:
+    def __init__(self, source: bytes, path: str, examined: Examination) -> None:
         read = decoded(source)
         if read is None:
             raise Unfixable(f"{path}: its encoding doesn't give back the same bytes")
         self.source, self.path = source, path
         self.text, self.encoding = read
-        self.project, self.settings = project, settings
-        self.module = project.parse(source, path, path.rsplit("/", 1)[-1].removesuffix(".py"))
+        self.module = examined.module
+        self.traces = [trace for trace in examined.traces if trace.disturbed is None]
         self.tree: cst.Module = self.module.tree
         if self.tree.code.removeprefix("\ufeff") != self.text:
             raise Unfixable(f"{path}: the parser doesn't give back the same text")
@@ -145,14 +144,7 @@ class Script:
         content = self.lines.content(self.line(node))
         return content[: len(content) - len(content.lstrip())]
 
-    # the traces
-
-    @functools.cached_property
-    def traces(self) -> list[Trace]:
-        explorer = Explorer(
-            self.module, self.settings.names(), ignored_constant=speaks_of_ignored_labels(self.source)
-        )
-        return [trace for root in explorer.explore() for trace in root.traces if trace.disturbed is None]
+    # what happens
 
     def node(self, site: int) -> cst.CSTNode | None:
         """The node of a site, None where it lies in another file."""

@@ -9,17 +9,20 @@ import libcst as cst
 
 from accumlint.contract.events import Event, Kind, Trace
 from accumlint.findings import FileReport, Finding
-from accumlint.static.engine import EngineSettings, Project, analyse
+from accumlint.static.engine import EngineSettings, Examination, Project, examination
+from accumlint.static.explore import MAX_PATHS
 from accumlint.static.fixes.editing import Mapping
 
 Key = tuple[str, str, int | None]  # rule, path, line before the change (None: on a line that is new)
 
 
-def simulate(source: bytes, path: str, project: Project, settings: EngineSettings) -> FileReport | None:
+def simulate(
+    source: bytes, path: str, project: Project, settings: EngineSettings, max_paths: int = MAX_PATHS
+) -> Examination | None:
     """What the engine says of a source, None where it can't be read."""
     try:
-        return analyse(source, path, project, settings)
-    except (cst.ParserSyntaxError, UnicodeDecodeError, RecursionError):
+        return examination(source, path, project, settings, max_paths)
+    except (cst.ParserSyntaxError, SyntaxError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -64,7 +67,7 @@ def new(before: FileReport, after: FileReport, mapping: Mapping) -> list[Finding
 
 def still_sees(before: FileReport, after: FileReport) -> bool:
     """Whether the windows are still followed as far as before: a change that blinds the simulation proves nothing."""
-    if after.skipped or len(_drawn(after)) < len(_drawn(before)):
+    if len(_drawn(after)) < len(_drawn(before)):
         return False
     gaps = {gap for loop in before.loops for gap in loop.not_followed}
     if any(gap not in gaps for loop in after.loops for gap in loop.not_followed):
