@@ -162,17 +162,20 @@ def _move(script: Script, finding: Finding, kind: Kind) -> Iterator[Proposal]:
     if node is None:
         return
     statement = script.statement(node)
-    steps = _steps(script, trace, event)
+    steps = _steps(script, finding, kind)
     if not steps:
         return
     guard = _framework_guard(script, event, steps[0])
     if guard and kind is not Kind.CLEAR:
         yield from _guard_in_place(script, statement, guard, kind)
     yield from _remove(script, trace, event, statement, kind)
-    for unit, emptied in _units(script, statement, steps[0]):
+    flags = {str(key) for each in script.traces for key, value in each.flags if isinstance(value, bool)}
+    for unit, emptied, conditions in _units(script, statement, steps, flags):
         lifted = moving.lift(script, unit)
         if emptied is not unit:
             lifted = dataclasses.replace(lifted, change=moving.lift(script, emptied).change)
+        for condition in reversed(conditions):
+            lifted = moving.guarded(lifted, condition, script.indent)
         places = [_places(script, unit, event, step, kind) for step in steps]
         if not all(places):
             continue
@@ -219,15 +222,18 @@ def _short(script: Script, node: cst.CSTNode) -> str:
     return code if len(code) <= 60 else code[:57] + "…"
 
 
-def _steps(script: Script, trace: Trace, event: Event) -> list[Event]:
-    """The steps of the optimizer that the event serves, one for each place; those of other files left out."""
-    subject = trace.subjects.get(event.subject)
-    wanted = {event.subject, subject.optimizer if subject is not None else -1}
+def _steps(script: Script, finding: Finding, kind: Kind) -> list[Event]:
+    """The steps of the optimizer that the event serves, one for each place on any path; those of other files left out."""
     found: dict[tuple, Event] = {}
-    for each in trace.events:
-        if each.kind is Kind.STEP and script.node(each.site) is not None:
-            found.setdefault((each.site, each.stack), each)
-    own = {place: step for place, step in found.items() if step.subject in wanted}
+    own: dict[tuple, Event] = {}
+    for trace, _, event in script.events_at(finding, kind):
+        subject = trace.subjects.get(event.subject)
+        wanted = {event.subject, subject.optimizer if subject is not None else -1}
+        for each in trace.events:
+            if each.kind is Kind.STEP and script.node(each.site) is not None:
+                found.setdefault((each.site, each.stack), each)
+                if each.subject in wanted:
+                    own.setdefault((each.site, each.stack), each)
     return list((own or found).values())
 
 
@@ -276,31 +282,50 @@ def _remove(script: Script, trace: Trace, event: Event, statement: cst.CSTNode, 
                 return
 
 
-def _units(
-    script: Script, statement: cst.CSTNode, step: Event
-) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
-    """(what is moved, what goes): the statement with the condition that holds nothing else, or without it."""
-    shared = {id(node) for node in script.ancestors(script.node(step.site) or script.tree)}
+class _Unit(NamedTuple):
+    """What is moved: a statement, with what goes at its place, and the conditions that have to be said again for it."""
+
+    statement: cst.CSTNode
+    emptied: cst.CSTNode
+    conditions: tuple[str, ...] = ()
+
+
+def _units(script: Script, statement: cst.CSTNode, steps: list[Event], flags: set[str]) -> Iterator[_Unit]:
+    """The statement with the conditions around it that the step doesn't share, one way or another.
+
+    A condition goes only where it tells microbatches apart: what the user may switch (``flags``) stays switched.
+    """
+    shared = {id(node) for step in steps for node in script.ancestors(script.node(step.site) or script.tree)}
     unit = statement
-    while True:
-        block, _ = script.block_of(unit)
-        outer = script.parent(block)
-        alone = len(moving.children(block)) == 1
-        if not alone or outer is None or id(outer) in shared or isinstance(script.parent(outer), cst.If):
+    own: list[cst.If] = []  # conditions around the statement, from the inside
+    whole = True  # so far each of them holds nothing else
+    for each in script.ancestors(statement):
+        outer = script.parent(each)
+        if id(each) in shared or isinstance(each, (cst.FunctionDef, cst.Lambda)):
             break
-        if isinstance(outer, cst.If) and outer.orelse is None:
-            unit = outer
-        elif isinstance(outer, cst.For) and outer.orelse is None and _over_parameters(script, outer):
-            unit = outer
-        else:
+        if isinstance(each, cst.For) and whole and each.orelse is None and _over_parameters(script, each):
+            unit = each
+        elif isinstance(each, cst.If):
+            if each.orelse is not None or isinstance(outer, cst.If):
+                return  # one of several arms: what the others do would have to be known
+            own.append(each)
+            if whole and unit is not each:
+                block, _ = script.block_of(unit)
+                whole = len(moving.children(block)) == 1 and script.parent(block) is each
+                unit = each if whole else unit
+        elif isinstance(each, cst.Else) and isinstance(outer, cst.If):
+            return
+        elif isinstance(each, (cst.Else, cst.For, cst.While, cst.With, cst.Try)):
             break
-    if not isinstance(unit, cst.If):
-        yield unit, unit
-        return
-    gates = [gate for gate in map(script.node, step.gates) if isinstance(gate, cst.If)]
-    forms = [(unit, unit), (statement, unit)]
-    if any(script.code(gate.test) == script.code(unit.test) for gate in gates):
-        forms.reverse()  # behind the gate its own condition would be said twice
+    tests = [script.code(each.test) for each in own]
+    gates = [script.code(gate.test) for step in steps for gate in map(script.node, step.gates) if isinstance(gate, cst.If)]
+    switched = [test for test in tests if any(flag in test for flag in flags)]
+    forms = [_Unit(unit, unit)] if whole else []
+    if own and not switched:
+        form = _Unit(statement, unit)
+        forms.insert(0, form) if any(test in gates for test in tests) else forms.append(form)
+    if not whole:
+        forms.append(_Unit(statement, statement, tuple(reversed(switched))))
     yield from forms
 
 

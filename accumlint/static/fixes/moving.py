@@ -100,8 +100,10 @@ def lift(script: Script, statement: cst.CSTNode) -> Lifted:
 
 
 def removal(script: Script, first: int, last: int) -> Change:
-    """Take whole lines out; a text without a final line end stays one."""
+    """Take whole lines out; a text without a final line end stays one, blank lines around them become one."""
     start, end = script.lines.offset(first, 1), script.lines.end(last)
+    if 1 < first and last < len(script.lines) and not (script.lines.content(first - 1) + script.lines.content(last + 1)).strip():
+        return Change(start, script.lines.end(last + 1), "")  # one of two blank lines that would meet
     if end == len(script.text) and not script.lines.ending(last) and first > 1:
         start -= len(script.lines.ending(first - 1))
     return Change(start, end, "")

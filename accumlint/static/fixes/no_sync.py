@@ -31,12 +31,29 @@ def widen(script: Script, finding: Finding) -> Iterator[Proposal]:
     start = next(i for i, each in enumerate(body) if each is first)
     stop = next(i for i, each in enumerate(body) if each is context)
     needs = {name for item in context.items for name in names.read(item)}
-    bound = {name for each in body[start:stop] for name in names.bound(each)}
-    if needs & bound:
-        return
-    change = _header_before(script, context, body[start:stop])
+    covered = body[start:stop]
+    staying = [each for each in covered if names.bound(each) & needs]
+    change = _into_body(script, context, covered, staying) if staying else _header_before(script, context, covered)
     if change:
         yield Proposal("Begin the no_sync context before the forward", tuple(change))
+
+
+def _into_body(
+    script: Script, context: cst.With, covered: Sequence[cst.CSTNode], staying: Sequence[cst.CSTNode]
+) -> list[Change]:
+    """Move statements down into the context, past those that its header needs; empty where these need them in turn."""
+    assert isinstance(context.body, cst.IndentedBlock)
+    moved = [each for each in covered if not any(each is stays for stays in staying)]
+    if {name for each in moved for name in names.bound(each)} & {name for each in staying for name in names.read(each)}:
+        return []
+    changes: list[Change] = []
+    for each in moved:
+        lifted = moving.lift(script, each)
+        put = moving.put(script, lifted, context.body.body[0], after=False)
+        if put is None:
+            return []
+        changes += [lifted.change, put]
+    return changes
 
 
 def _forward_beside(script: Script, context: cst.With) -> cst.CSTNode | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from accumlint.findings import FileReport, Finding, Fix
 from accumlint.static.engine import EngineSettings, Examination, Project
 from accumlint.static.fixes import editing, verify
+from accumlint.static.fixes.editing import Change
 from accumlint.static.fixes.proposal import Proposal
 from accumlint.static.fixes.registry import FIXERS
 from accumlint.static.fixes.script import Script, Unfixable
@@ -166,25 +167,39 @@ class _Workshop:
             return None
 
     def change(self, bench: _Bench, finding: Finding, depth: int = 0, safe_only: bool = False) -> _Change | None:
-        """The first change that holds, a safe one before an unsafe one of the same fixer's list."""
+        """The first change that holds: a safe one before an unsafe one, one by itself before one that needs another."""
         if finding.span.path != self.path:
             return None
         fallback = None
-        tried = 0
+        uncovering: list[tuple[Proposal, _Change, list[Finding]]] = []
+        tried: set[tuple[Change, ...]] = set()
         for fixer in FIXERS.get(finding.rule, ()):
             for proposal in fixer(bench.script, finding):
-                if tried >= MAX_CANDIDATES or self.tired:
+                if len(tried) >= MAX_CANDIDATES or self.tired:
                     return None if safe_only else fallback
-                if safe_only and proposal.why_unsafe or fallback is not None and proposal.why_unsafe:
-                    continue  # it can't be what is wanted, however it turns out
-                tried += 1
-                change = self._try(bench, finding, proposal, depth)
-                if change is not None and change.safe:
-                    return change
-                fallback = fallback or change
+                if proposal.changes in tried or proposal.why_unsafe and (safe_only or fallback is not None):
+                    continue  # it was tried, or can't be what is wanted however it turns out
+                tried.add(proposal.changes)
+                made = self._made(bench, finding, proposal)
+                if made is None:
+                    continue
+                change, uncovered = made
+                if uncovered:
+                    uncovering.append((proposal, change, uncovered))
+                    continue
+                settled = self._settled(bench, proposal, change)
+                if settled is not None and settled.safe:
+                    return settled
+                fallback = fallback or settled
+        for proposal, change, uncovered in uncovering if fallback is None else ():
+            settled = self._settled(bench, proposal, self._with(change, uncovered, depth))
+            if settled is not None and settled.safe:
+                return settled
+            fallback = fallback or settled
         return None if safe_only else fallback
 
-    def _try(self, bench: _Bench, finding: Finding, proposal: Proposal, depth: int) -> _Change | None:
+    def _made(self, bench: _Bench, finding: Finding, proposal: Proposal) -> tuple[_Change, list[Finding]] | None:
+        """(the change, what it uncovers), None where the finding stays or the windows are no longer followed."""
         try:
             text = editing.apply(bench.script.text, proposal.changes)
         except editing.Overlap:
@@ -202,17 +217,27 @@ class _Workshop:
             return None
         if verify.key(finding) in verify.remaining(bench.report, after.report, mapping):
             return None
-        change: _Change | None = _Change(proposal.title, not proposal.why_unsafe, proposal.why_unsafe, after)
-        for uncovered in verify.new(bench.report, after.report, mapping):
-            change = self._and_then(change, uncovered, depth) if change is not None else None
+        change = _Change(proposal.title, not proposal.why_unsafe, proposal.why_unsafe, after)
+        return change, verify.new(bench.report, after.report, mapping)
+
+    def _with(self, change: _Change, uncovered: list[Finding], depth: int) -> _Change | None:
+        """The change together with fixes of all that it uncovered."""
+        together: _Change | None = change
+        for finding in uncovered:
+            together = self._and_then(together, finding, depth) if together is not None else None
+        return together
+
+    def _settled(self, bench: _Bench, proposal: Proposal, change: _Change | None) -> _Change | None:
+        """The change as it may be offered: nothing new, no call lost, and safe only where K = 1 stays as it was."""
         if change is None:
             return None
+        before, after = bench.script.traces, change.bench.script.traces
         mapping = editing.Mapping(bench.script.text, change.bench.script.text)
-        if verify.new(bench.report, change.bench.report, mapping):
+        if verify.new(bench.report, change.bench.report, mapping) or verify.loses_calls(before, after):
             return None
-        if verify.idle_steps(change.bench.script.traces) > verify.idle_steps(bench.script.traces):
+        if verify.idle_steps(after) > verify.idle_steps(before):
             return None
-        if change.safe and not proposal.moves_boundary and not verify.same_at_boundaries(bench.script.traces, change.bench.script.traces):
+        if change.safe and not proposal.moves_boundary and not verify.same_at_boundaries(before, after):
             change = change._replace(safe=False, why_unsafe=proposal.if_reordered)
         return change
 

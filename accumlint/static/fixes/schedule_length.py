@@ -25,7 +25,7 @@ def in_updates(script: Script, finding: Finding) -> Iterator[Proposal]:
         for length in lengths:
             for k in window.spelled_at(script, script.statement(length)):
                 yield Proposal(f"Count `{script.code(length)}` in updates: divide by `{k}`", (_divided(script, length, k, flushes),))
-        if not lengths and not isinstance(value, (cst.Integer, cst.Float, cst.SimpleString)):
+        if not lengths and isinstance(value, (cst.Name, cst.Attribute, cst.BinaryOperation)):
             for k in window.spelled_at(script, script.statement(value)):
                 reason = "what the length is made of is not seen here: it may count updates already"
                 yield Proposal(f"Count `{script.code(value)}` in updates: divide by `{k}`", (_divided(script, value, k, flushes),), reason)
@@ -73,10 +73,11 @@ def _divided(script: Script, value: cst.BaseExpression, k: str, flushes: bool) -
     if flushes:
         if "math" in names.locals_of(script.tree):
             return Change(start, end, f"math.ceil({code} / {k})")
-        return Change(start, end, f"(({code} + {k} - 1) // {k})")
+        text = f"({code} + {k} - 1) // {k}"
+    else:
+        text = f"{code} // {k}"
     parent = script.parent(value)
     right = isinstance(parent, cst.BinaryOperation) and parent.right is value
-    text = f"{code} // {k}"
     return Change(start, end, f"({text})" if right or isinstance(parent, cst.Attribute) else text)
 
 

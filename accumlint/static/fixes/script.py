@@ -175,15 +175,16 @@ class Script:
 
     def events_at(self, finding: Finding, *kinds: Kind) -> Iterator[tuple[Trace, int, Event]]:
         """(trace, position in it, event) of these kinds that happen where the finding stands, or are called from there."""
-        positions = self._metadata[PositionProvider]
-        wanted = (finding.span.line, finding.span.column)
+        here: dict[int, bool] = {}
+
+        def stands_here(site: int) -> bool:
+            if site not in here:
+                node = self.node(site)
+                place = self._metadata[PositionProvider][node].start if node is not None else None
+                here[site] = place is not None and (place.line, place.column + 1) == (finding.span.line, finding.span.column)
+            return here[site]
+
         for trace in self.traces:
             for number, event in enumerate(trace.events):
-                if event.kind in kinds:
-                    for site in (event.site, *event.stack):
-                        node = self.node(site)
-                        if node is not None:
-                            place = positions[node].start
-                            if (place.line, place.column + 1) == wanted:
-                                yield trace, number, event
-                                break
+                if event.kind in kinds and any(map(stands_here, (event.site, *event.stack))):
+                    yield trace, number, event

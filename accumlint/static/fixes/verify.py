@@ -124,6 +124,26 @@ def same_at_boundaries(before: Iterable[Trace], after: Iterable[Trace]) -> bool:
     return {boundaries(trace) for trace in before} == {boundaries(trace) for trace in after}
 
 
+_ONCE = frozenset({Kind.UNSCALE, Kind.CLIP, Kind.SCALER_UPDATE, Kind.SCHEDULE, Kind.CLEAR, Kind.AVERAGE})
+
+
+def _kinds(trace: Trace) -> frozenset[Kind]:
+    return frozenset(event.kind for event in trace.events) & _ONCE
+
+
+def loses_calls(before: Iterable[Trace], after: Iterable[Trace]) -> bool:
+    """Whether something that happened on a path with steps no longer does on any path that agrees with it in all decisions."""
+    later = [(dict(trace.flags), _kinds(trace)) for trace in after]
+    for trace in before:
+        if not any(event.kind is Kind.STEP for event in trace.events):
+            continue
+        flags = dict(trace.flags)
+        alike = [kinds for decided, kinds in later if all(flags.get(key, value) == value for key, value in decided.items())]
+        if alike and _kinds(trace) - frozenset().union(*alike):
+            return True
+    return False
+
+
 def idle_steps(traces: Iterable[Trace]) -> int:
     """The most steps of one path that come without a backward since the step before: they apply nothing, or old gradients."""
     most = 0
