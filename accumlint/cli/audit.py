@@ -39,6 +39,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     out.add_argument("--name", help="what the report calls the tree (default: from the remote, else the folder)")
     out.add_argument("--fail-on", choices=("error", "warning", "never"), default="never",
                      help="the least severity that makes the exit code 1 (default: never)")
+    out.add_argument("--fixes", action="store_true",
+                     help="also say what could be repaired: each repair is tried out on the simulation, which takes minutes for large scripts")
     rules = parser.add_argument_group("rules and files")
     rules.add_argument("--select", action="append", metavar="RULES", help="only these rules")
     rules.add_argument("--ignore", action="append", metavar="RULES", help="not these; wins over --select")
@@ -125,7 +127,7 @@ def _made(arguments: Namespace) -> Audit:
     settings = _settings(arguments, folder)
     collection = _only_below(collect(["."], settings, folder, is_configuration))
     targets = list(collection.targets)
-    asked = audit.Asked(working_folder=folder, detail=True)
+    asked = audit.Asked(working_folder=folder, fixes=arguments.fixes, detail=True)
     try:
         done, _ = audit.audit(targets, collection, settings, asked, b"")
     except audit.AuditError as error:

@@ -1,12 +1,17 @@
 """``accumlint audit``: what it writes, where, and how it ends."""
 
 import json
+import os
+import re
 import subprocess
 import sys
+import types
+from pathlib import Path
 
 import pytest
+import yaml
 from audit_tree_helpers import CLEARED as WRONG
-from audit_tree_helpers import RIGHT
+from audit_tree_helpers import FAST_SCHEDULE, RIGHT
 
 from accumlint.cli.main import main
 
@@ -73,6 +78,18 @@ def test_settings_of_the_audited_folder_hold_and_the_command_line_adds_to_them(t
     assert "ACC204" in rules
 
 
+def test_fixes_are_tried_out_when_asked_for(tree, capsys):
+    tree({"a.py": FAST_SCHEDULE})
+    without = json.loads(run(capsys, "--format", "json")[1])
+    assert [finding["fix"] for finding in without["findings"] if finding["rule"] == "ACC202"] == [None]
+    document = json.loads(run(capsys, "--format", "json", "--fixes")[1])
+    (fix,) = [finding["fix"] for finding in document["findings"] if finding["rule"] == "ACC202"]
+    assert fix["title"]
+    (step,) = [step for step in document["first"] if step["title"] == "Let the tool change what it can"]
+    assert ("accumlint check --fix" in step["commands"]) == fix["safe"]
+    assert ("accumlint check --patch=unsafe" in step["commands"]) != fix["safe"]
+
+
 def test_imports_are_followed_from_the_audited_folder(tree, capsys):
     tree({
         "repo/train.py": "import torch\nfrom helper import update\n\n\ndef main(model, loader, args):\n"
@@ -117,3 +134,46 @@ def test_an_audit_needs_neither(tree, module):
     script = f"import sys; sys.modules[{module!r}] = None\nfrom accumlint.cli.main import main\nraise SystemExit(main(['audit', '--output', 'r.html']))"
     done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
+
+
+def test_the_page_names_the_options_that_there_are(capsys):
+    with pytest.raises(SystemExit):
+        main(["audit", "--help"])
+    offered = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
+    text = DOCS.read_text(encoding="utf-8")
+    table = text[text.index("| option |") : text.index("The settings of the audited folder")]
+    assert set(re.findall(r"`(--[a-z-]+)", table)) == offered
+
+
+def test_the_recipes_of_the_page_are_well_formed_and_use_what_there_is(tree, capsys, monkeypatch):
+    """The Slurm and Ray recipes run here, one task after the other."""
+    blocks = re.findall(r"```(\w*)\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    workflow = yaml.safe_load(next(text for kind, text in blocks if kind == "yaml"))
+    commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    assert [each for each in commands if each.startswith("accumlint audit")] == [
+        'accumlint audit --name "${{ matrix.repository }}" --output "audit-${{ strategy.job-index }}.json"',
+        "accumlint audit merge reports --output audit.html",
+    ]
+    folder = tree({"one/a.py": RIGHT, "two/a.py": WRONG, "repositories.txt": "one\ntwo\n", "reports/.keep": "",
+                   "bin/accumlint": f'#!/bin/sh\nexec "{sys.executable}" -m accumlint "$@"\n'})  # fmt: skip
+    (folder / "bin" / "accumlint").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(DOCS.parents[1]))
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "1")
+    script = next(text for kind, text in blocks if kind == "bash")
+    for task in ("1", "2"):
+        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", task)
+        subprocess.run(["bash", "-euc", script], check=True)
+    assert main(["audit", "merge", "reports", "--output", "audit.html"]) == 0
+    assert "two" in (folder / "audit.html").read_text()
+    (folder / "audit.html").unlink()
+    ray = types.ModuleType("ray")
+    ray.remote = lambda **_: lambda function: types.SimpleNamespace(remote=function)
+    ray.get = list
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    exec(next(text for kind, text in blocks if kind == "python"), {})
+    assert sorted(path.name for path in (folder / "reports").glob("*.json")) == ["0.json", "1.json", "2.json"]
+    assert "two" in (folder / "audit.html").read_text()

@@ -158,8 +158,9 @@ def _finding(audit: Audit, finding: Finding, index: int) -> Element:
         facts.append(f"on the path where {' and '.join(finding.flags)}")
     if finding.note:
         facts.append(finding.note)
-    if finding.fix:
-        facts.append(f"fix: {finding.fix}")
+    if finding.fix is not None:
+        why = f" ({finding.fix.why_unsafe})" if finding.fix.why_unsafe else ""
+        facts.append(f"{'safe' if finding.fix.safe else 'unsafe'} fix: {finding.fix.title}{why}")
     parts += [h("p", {"class": "small soft"}, fact) for fact in facts]
     if finding.loops:
         links = [[", " if n else "", h("a", {"href": f"#l{loop + 1}"}, f"loop {loop + 1}")] for n, loop in enumerate(finding.loops[:6])]

@@ -44,6 +44,15 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Fix:
+    """A change after which the simulated contract holds; ``safe`` where it can't change a run whose K is 1."""
+
+    title: str
+    safe: bool
+    why_unsafe: str = ""
+
+
+@dataclass(frozen=True)
 class Finding:
     """One finding. ``loops``: indices of the loops that it was found in; ``windows``: microbatches of each window.
 
@@ -65,7 +74,7 @@ class Finding:
     windows: tuple[int, ...] = ()
     flags: tuple[str, ...] = ()
     note: str = ""
-    fix: str = ""
+    fix: Fix | None = None
     loops: tuple[int, ...] = ()
 
 
@@ -315,9 +324,7 @@ def _finding(report: Report, finding: found.Finding) -> Finding:
     span, evidence = finding.span, finding.evidence
     whole_file = finding.rule == "ACC003" and (span.line, span.column) == (1, 1)
     source = "" if whole_file else (report.line(span.path, span.line) or "").strip()
-    fix = ""
-    if finding.fix is not None:
-        fix = finding.fix.title + ("" if finding.fix.safe else f" (unsafe: {finding.fix.why_unsafe or 'it may change more'})")
+    fix = finding.fix and Fix(finding.fix.title, finding.fix.safe, finding.fix.why_unsafe)
     place = _place(report, span.path, span.line)
     return Finding(
         finding.rule, finding.name, finding.clause, finding.severity.label, finding.confidence.label,
@@ -483,6 +490,7 @@ def _first_steps(findings: Sequence[Finding], loops: Sequence[Loop], coverage: C
             f"Fix {rule} {here[0].name}", advice.get(rule, ""), rule, here[0].severity, len(here), places,
             (f"accumlint explain {rule}",),
         ))  # fmt: skip
+    steps += _fixes(findings)
     steps += _proof(loops)
     unread = [left for left in coverage.left if left.reason in ("unreadable", *_ENDED)]
     if unread:
@@ -499,6 +507,22 @@ def _first_steps(findings: Sequence[Finding], loops: Sequence[Loop], coverage: C
     elif coverage.accumulating:
         steps.append(Step("Keep it so", "Nothing was found in what was followed. The hook and the CI check keep it that way.", commands=("accumlint check",)))
     return tuple(steps)
+
+
+def _fixes(findings: Sequence[Finding]) -> list[Step]:
+    """What the tool itself can change; every fix was tried out on the simulation."""
+    safe = sum(1 for finding in findings if finding.fix is not None and finding.fix.safe)
+    unsafe = sum(1 for finding in findings if finding.fix is not None and not finding.fix.safe)
+    if not safe + unsafe:
+        return []
+    detail, commands = [], []
+    if safe:
+        detail.append(f"{say(safe, 'finding')} can be fixed safely: a run whose K is 1 stays as it is. --patch shows the change, --fix makes it.")
+        commands += ["accumlint check --patch", "accumlint check --fix"]
+    if unsafe:
+        detail.append(f"{say(unsafe, 'finding')} can be fixed by a change that needs to be read first.")
+        commands.append("accumlint check --patch=unsafe")
+    return [Step("Let the tool change what it can", " ".join(detail), count=safe + unsafe, commands=tuple(commands))]
 
 
 def _proof(loops: Sequence[Loop]) -> list[Step]:
