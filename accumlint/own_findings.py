@@ -39,6 +39,12 @@ def unread_cell(path: str, cell: Broken) -> Finding:
     return _finding("ACC003", "analysis-incomplete", Severity.ADVICE, span, message)
 
 
+def code_in_a_string(path: str, line: int) -> Finding:
+    """ACC003 for the body of a cell magic in an exported notebook."""
+    message = "training code stands in the string of a cell magic, and was not read: check the notebook itself"
+    return analysis_incomplete(path, message, line)
+
+
 def describe_syntax_error(path: str, data: bytes, error: Exception) -> Finding:
     """ACC001 for whatever a parser or decoder raised.
 

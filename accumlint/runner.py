@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from accumlint.static.notebooks import Notebook
 
 NO_ACCUMULATION = "no-accumulation"
+_CELL_MAGIC = b"run_cell_magic("  # of notebooks that were exported as scripts
 _CELL_MARKS = (b"# %%", b"#%%")
 
 # A worker needs 0.4 s of its own for the interpreter, libcst and the vocabulary, a script about 0.04 s: below this
@@ -124,6 +125,12 @@ class Engine:
         if is_notebook(name):
             return self._analyse_notebook(name, data)
         outcome = self._analyse_source(name, data)
+        if _CELL_MAGIC in data:
+            from accumlint.own_findings import code_in_a_string
+            from accumlint.static.notebooks import code_in_strings
+
+            told = (code_in_a_string(name, line) for line in code_in_strings(data))
+            outcome = outcome._replace(findings=(*outcome.findings, *told))
         if outcome.skipped == "syntax-error" and any(mark in data for mark in _CELL_MARKS):
             # editors run scripts with cells as notebooks, magics included
             from accumlint.static.notebooks import script_without_magics

@@ -67,7 +67,7 @@ class Server(LanguageServer):
         self.debounce = debounce
         self.known: dict[str, Known] = {}
         self.waiting: dict[str, asyncio.Task] = {}
-        self.offered: dict[tuple[str, int, int], list[Fix | None]] = {}
+        self.offered: dict[str, dict[int, Fix | None]] = {}  # what was tried of the findings in ``known``
         self.told: set[str] = set()
         self.worker = Worker()
         self.executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="accumlint-worker")
@@ -177,7 +177,7 @@ class Server(LanguageServer):
             for finding in checked.findings
             if (place := _place(finding.span, checked.notebook, texts)) is not None
         )
-        self.offered = {key: value for key, value in self.offered.items() if key[0] != uri}
+        self.offered.pop(uri, None)
         self.known[uri] = Known(version, document, checked.findings, placed, texts, checked.notebook)
         for text in texts:
             own = [each for each in placed if each.text.uri == text.uri]
@@ -193,6 +193,7 @@ class Server(LanguageServer):
         if (task := self.waiting.pop(uri, None)) is not None:
             task.cancel()
         self.known.pop(uri, None)
+        self.offered.pop(uri, None)
         for each in texts:
             self.publish(each, [])
 
@@ -224,18 +225,20 @@ class Server(LanguageServer):
         here = [each for each in known.placed if each.text.uri == uri and any(map(each.covers, lines))]
         return whole, known, here
 
-    async def fixes(self, uri: str, known: Known) -> dict[int, Fix]:
-        """Fixes by the id of the finding; tried out once for each version of a document."""
-        if not known.document.path.endswith((".py", ".pyw")) or not known.findings:
+    async def fixes(self, uri: str, known: Known, here: Sequence[Placed]) -> dict[int, Fix]:
+        """Fixes by the id of the finding; each is tried out once for each version of a document."""
+        if not known.document.path.endswith((".py", ".pyw")):
             return {}
-        key = (uri, known.version, len(known.findings))
-        if key not in self.offered:
+        tried = self.offered.setdefault(uri, {})
+        new = [each.finding for each in here if id(each.finding) not in tried]
+        if new:
             try:
-                self.offered[key] = await self.ask(checking.fixes, known.document, known.findings)
+                offered = await self.ask(checking.fixes, known.document, new)
             except WorkerError as error:
                 log.warning("fixes of %s: %s", known.document.name, error)
-                self.offered[key] = [None] * len(known.findings)
-        return {id(f): fix for f, fix in zip(known.findings, self.offered[key]) if fix is not None}
+                offered = [None] * len(new)
+            tried.update(zip(map(id, new), offered))
+        return {key: fix for key, fix in tried.items() if fix is not None}
 
 
 def _is_script(path: str) -> bool:
@@ -340,7 +343,7 @@ async def _actions(ls: Server, params: types.CodeActionParams) -> list[types.Cod
     found: list[types.CodeAction] = []
     if _wants(params.context, types.CodeActionKind.QuickFix.value):
         whole, known, here = ls.at(uri, params.range.start.line, params.range.end.line)
-        fixes = await ls.fixes(whole, known) if known is not None and here else {}
+        fixes = await ls.fixes(whole, known, here) if known is not None and here else {}
         offered = []
         for each in here:
             related = ls.related(each, whole)

@@ -445,3 +445,16 @@ def script_without_magics(data: bytes) -> bytes | None:
     except (SyntaxError, UnicodeError, LookupError):
         return None
     return None if plain == data else plain
+
+
+_CELL_IN_A_STRING = re.compile(rb"run_cell_magic\(\s*['\"](\w+)['\"]\s*,(.*)")
+
+
+def code_in_strings(data: bytes) -> list[int]:
+    """Lines, from 1, of an exported notebook on which a cell magic holds training code as a string."""
+    found = []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        match = _CELL_IN_A_STRING.search(line)
+        if match and match[1].decode() in _PYTHON_BODIES and speaks_of_training(match[2]):
+            found.append(number)
+    return found

@@ -154,6 +154,14 @@ def test_scripts_with_cells_are_python_with_magics(tree, capsys):
     assert code == 1 and [(each["rule"], each["line"]) for each in document["findings"]] == [("ACC202", 11)]
 
 
+def test_an_exported_notebook_says_what_stands_in_strings(tree, capsys):
+    magic = "get_ipython().run_cell_magic('{}', '', {!r})\n"
+    plain = "import torch\nget_ipython().system('pip install torch')\nget_ipython().run_line_magic('time', 'x')\n"
+    tree({"a.py": plain + magic.format("time", LOOP) + magic.format("bash", LOOP) + magic.format("time", "x = 1\n")})
+    code, document = check(capsys)
+    assert code == 0 and [(each["rule"], each["line"]) for each in document["findings"]] == [("ACC003", 4)]
+
+
 def test_trace_speaks_of_cells(tree, capsys):
     tree({"a.ipynb": notebook(SETUP, LOOP)})
     assert main(["trace", "a.ipynb"]) == 0
