@@ -174,12 +174,12 @@ def _code_cells(document: Any, raw: str) -> Iterator[Cell]:
     for path, cells, key in parts:
         for index, cell in enumerate(cells):
             number += 1
-            if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            if not isinstance(cell, dict) or cell.get("cell_type") != "code" or key not in cell:
                 continue
             if str(cell.get("language", "python")).lower() not in ("python", "ipython"):
                 continue
             place = (*path, index, key)
-            written = cell.get(key, "")
+            written = cell[key]
             pieces = [written] if isinstance(written, str) else written
             if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
                 raise NotebookError(f"no notebook: the source of cell {number} is no text")

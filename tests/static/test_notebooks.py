@@ -217,6 +217,12 @@ def test_what_is_no_notebook_is_said_with_its_line(data, message, line):
     assert caught.value.line == line
 
 
+def test_cells_without_a_source_are_empty():
+    document = notebook({"cell_type": "code"}, {"cell_type": "code", "input": "x"}, 3, code("y\n"))
+    found = read(json.dumps(document).encode())
+    assert found.text == "y\n" and found.lines == ((4, 1),)
+
+
 @pytest.mark.parametrize("data", [b"\xef\xbb\xbf%s", b"%s"])
 def test_a_byte_order_mark_is_no_text(data):
     assert read(data % json.dumps(notebook(code("x = 1\n"))).encode()).text == "x = 1\n"
