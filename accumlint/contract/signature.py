@@ -9,11 +9,13 @@ from accumlint.contract import weights
 from accumlint.contract.timeline import SHOWN_WINDOWS
 from accumlint.contract.windows import Ledger, Window
 
+LOOKED_AT = 60  # windows among which one that is off is looked for
+
 
 def signature(ledger: Ledger) -> dict[str, Any]:
-    """The weights of the first windows of a ledger.
+    """The weights of the first windows of a ledger, and of the first one that is off where those are right.
 
-    ``ranks``: how many of them speak (1 where the script is one process). Each window has its ``verdict`` (see
+    ``ranks``: how many of them speak (1 where the script is one process). Each window has its ``number`` from 1, its ``verdict`` (see
     :class:`~accumlint.contract.weights.Verdict`), ``factor`` (weight × N as decimal text, where it is the same for
     all), ``reason`` (why weights are unknown), ``total`` (N: valid targets of the window, over all ranks),
     ``stale`` (earlier microbatches whose gradient was never cleared) and its ``microbatches``: ``index`` from 0 and
@@ -21,8 +23,17 @@ def signature(ledger: Ledger) -> dict[str, Any]:
     (``1 / N``).
     """
     windows = [_window(ledger, window) for window in ledger.windows[:SHOWN_WINDOWS]]
+    if not any(map(_off, windows)):
+        later = (_window(ledger, window) for window in ledger.windows[SHOWN_WINDOWS:LOOKED_AT])
+        windows += [window for window in later if _off(window)][:1]
     ranks = max((len(each["ranks"]) for window in windows for each in window["microbatches"]), default=1)
     return {"ranks": ranks, "windows": windows}
+
+
+def _off(window: dict[str, Any]) -> bool:
+    """Some target is known to weigh something else than is right, or an old gradient is mixed in."""
+    shares = [share for row in window["microbatches"] for share in row["ranks"]]
+    return bool(window["stale"]) or any(share["weight"] is not None and share["weight"] != share["right"] for share in shares)
 
 
 def _window(ledger: Ledger, window: Window) -> dict[str, Any]:
@@ -54,6 +65,7 @@ def _window(ledger: Ledger, window: Window) -> dict[str, Any]:
             ],
         })  # fmt: skip
     return {
+        "number": window.index + 1,
         "verdict": verdict.kind,
         "factor": weights.as_text(verdict.factor) if verdict.factor is not None else None,
         "reason": verdict.reason,

@@ -16,10 +16,20 @@ _LANES = {
 SHOWN_WINDOWS = 5
 
 
-def timeline(ledger: Ledger) -> dict[str, Any]:
-    """The first windows of a ledger; ``pending`` counts microbatches that never reached a step."""
-    windows = [_window(ledger, window) for window in ledger.windows[:SHOWN_WINDOWS]]
-    _move_late_events(ledger, windows)
+def timeline(ledger: Ledger, odd: bool = False) -> dict[str, Any]:
+    """The first windows of a ledger; ``pending`` counts microbatches that never reached a step.
+
+    ``odd``: where all of them have the usual size, the last one gives way to the first window that has another;
+    every window then has its ``number``.
+    """
+    chosen = ledger.windows[:SHOWN_WINDOWS]
+    if odd and all(window.size == ledger.usual for window in chosen):
+        later = [window for window in ledger.windows[SHOWN_WINDOWS:] if window.size != ledger.usual]
+        chosen = [*chosen[:-1], later[0]] if later else chosen
+    windows = [_window(ledger, window) for window in chosen]
+    _move_late_events(ledger, chosen, windows)
+    if odd:
+        windows = [{"number": window.index + 1, **shown} for window, shown in zip(chosen, windows)]
     return {"k": ledger.trace.window, "windows": windows, "pending": ledger.pending.size, "note": _note(ledger)}
 
 
@@ -80,14 +90,13 @@ def _row(event: Event) -> dict[str, Any]:
     return {"index": event.microbatch, "epoch": event.epoch, "forward": True, "backward": False, "sync": None, "valid_targets": None, "weight": None, "events": []}
 
 
-def _move_late_events(ledger: Ledger, windows: list[dict[str, Any]]) -> None:
+def _move_late_events(ledger: Ledger, chosen: list[Window], windows: list[dict[str, Any]]) -> None:
     """What stands after the step but still on its microbatch (a clear, a schedule step) belongs to that boundary."""
-    for index, shown in enumerate(windows):
-        source = ledger.windows[index]
+    for source, shown in zip(chosen, windows):
         if not source.microbatches:
             continue
         last = source.microbatches[-1]
-        following = ledger.windows[index + 1] if index + 1 < len(ledger.windows) else ledger.pending
+        following = ledger.windows[source.index + 1] if source.index + 1 < len(ledger.windows) else ledger.pending
         for event in following.events:
             if event.kind is Kind.BACKWARD:
                 break

@@ -188,8 +188,8 @@ def _caption(same: Mapping[str, Any]) -> list[Line]:
 def draw(timeline: Mapping[str, Any], width: int = 100, unicode: bool = True) -> list[Line]:
     """The picture as styled lines, at most ``width`` columns wide unless a single window needs more.
 
-    ``timeline`` is plain JSON: ``k``, ``windows`` (each with ``microbatches``, ``events`` at its boundary
-    and ``tail``; a microbatch's ``epoch`` is shown as it is, its ``index`` counts from 0), ``pending``
+    ``timeline`` is plain JSON: ``k``, ``windows`` (each with ``microbatches``, ``events`` at its boundary, ``tail``
+    and, where they don't follow each other, ``number``; a microbatch's ``epoch`` is shown as it is, its ``index`` counts from 0), ``pending``
     (microbatches that no step ever used) and ``note``.
     """
     windows = list(timeline.get("windows") or ())
@@ -205,7 +205,7 @@ def draw(timeline: Mapping[str, Any], width: int = 100, unicode: bool = True) ->
         widths = [_window_width(window, cell) for window in windows]
         for block in _blocks(widths, width - _LABEL_WIDTH):
             part = [windows[index] for index in block]
-            lines += _draw_block([index + 1 for index in block], part, unicode, constant)
+            lines += _draw_block([int(windows[index].get("number") or index + 1) for index in block], part, unicode, constant)
         lines += _caption(same)
     pending = timeline.get("pending")
     if pending:

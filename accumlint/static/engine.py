@@ -342,7 +342,7 @@ def _with_detail(loop: LoopReport, judged: Judged, broken: list[_Reported], plac
     timelines: list[dict[str, Any]] = []
     signatures = []
     for ledger in ledgers:
-        shown = timeline(ledger)
+        shown = timeline(ledger, odd=True)
         if shown not in timelines and len(timelines) < DRAWN:
             timelines.append(shown)
             signatures.append(signature(ledger))
@@ -350,7 +350,7 @@ def _with_detail(loop: LoopReport, judged: Judged, broken: list[_Reported], plac
     for reported in broken:
         span = places.span(reported.violation.site)
         if span is not None:
-            shown = timeline(reported.ledger)
+            shown = timeline(reported.ledger, odd=True)
             index = timelines.index(shown) if shown in timelines else -1
             breaks.append((reported.violation.rule, span.path, span.line, index))
     head = places.span(_head(judged))

@@ -235,3 +235,11 @@ def test_the_timeline_is_short_and_says_what_it_leaves_out():
     t = Recorder((1,) * 30)
     shown = timeline(t.train(usual(t)).ledger)
     assert len(shown["windows"]) == SHOWN_WINDOWS and shown["note"] == f"{10 - SHOWN_WINDOWS} more windows"
+
+
+def test_the_first_odd_window_is_drawn_when_asked_for():
+    t = Recorder((2,) * 32)
+    shown = timeline(t.train(usual(t), epochs=2).ledger, odd=True)
+    assert [window["number"] for window in shown["windows"]] == [1, 2, 3, 4, 11]
+    assert [len(window["microbatches"]) for window in shown["windows"]] == [3, 3, 3, 3, 5]
+    assert shown["windows"][-1]["events"] == ["clip", "step", "scheduler", "clear"]

@@ -22,6 +22,7 @@ from accumlint.report.audit.model import (
     verdict_line,
     what_was_looked_at,
 )
+from accumlint.report.audit.pictures import chosen
 
 FINDINGS_SHOWN = 200
 LOOPS_DRAWN = 20
@@ -154,6 +155,7 @@ def drawn(picture: Picture) -> str:
 
     windows = [
         {
+            "number": window.number,
             "microbatches": [
                 {"index": b.index, "epoch": b.epoch, "forward": b.forward, "backward": b.backward, "sync": b.sync, "events": list(b.events)}
                 for b in window.beats
@@ -174,12 +176,12 @@ def _weights(signature: Signature) -> str:
         word = "unknown" if signature.state == "unknown" else "not judged"
         return f"Weights are {word}: {escape(signature.reason)}."
     rows = []
-    for number, window in enumerate(signature.windows[:3], 1):
+    for window in chosen(signature.windows, 3):
         for index, shares in zip(window.indices, window.shares):
             targets = " / ".join(share.valid_targets for share in shares)
             in_script = " / ".join(share.weight or "?" for share in shares)
             right = " / ".join(share.right or "?" for share in shares)
-            rows.append([str(number), str(index + 1), targets, in_script, right, "" if in_script == right else "off"])
+            rows.append([str(window.number), str(index + 1), targets, in_script, right, "" if in_script == right else "off"])
     heads = ("window", "microbatch", "valid targets", "each weighs", "by the contract", "")
     ranks = "\n\nNumbers of two ranks stand on either side of the slash." if signature.ranks > 1 else ""
     return table(heads, rows) + ranks

@@ -92,8 +92,9 @@ class Beat:
 
 @dataclass(frozen=True)
 class Window:
-    """The microbatches of one optimizer step, and what happened at its boundary."""
+    """The microbatches of one optimizer step, and what happened at its boundary; ``number`` counts from 1."""
 
+    number: int
     beats: tuple[Beat, ...]
     events: tuple[str, ...] = ()
     tail: bool = False
@@ -110,8 +111,10 @@ class Share:
 
 @dataclass(frozen=True)
 class Weights:
-    """One window: ``microbatches`` are (index from 0, shares by rank); ``total`` the targets of all of them."""
+    """One window by its ``number`` from 1: ``indices`` are its microbatches from 0, ``shares`` theirs, by rank;
+    ``total`` are the targets of all of them, ``stale`` earlier microbatches whose gradient is still mixed in."""
 
+    number: int
     verdict: str
     factor: str | None
     total: str
@@ -383,7 +386,7 @@ def _picture(timeline: Mapping[str, Any], weights: Mapping[str, Any], rules: Seq
             Beat(b["index"], b["epoch"], bool(b["forward"]), bool(b["backward"]), b["sync"], tuple(b["events"]))
             for b in window["microbatches"]
         )
-        windows.append(Window(beats, tuple(window["events"]), bool(window["tail"])))
+        windows.append(Window(window["number"], beats, tuple(window["events"]), bool(window["tail"])))
     pending = int(timeline.get("pending") or 0)
     return Picture(timeline["k"], tuple(windows), pending, timeline.get("note") or "", _signature(weights, rules), findings)
 
@@ -391,7 +394,7 @@ def _picture(timeline: Mapping[str, Any], weights: Mapping[str, Any], rules: Seq
 def _signature(weights: Mapping[str, Any], rules: Sequence[str]) -> Signature | None:
     windows = tuple(
         Weights(
-            w["verdict"], w["factor"], w["total"], w["stale"], tuple(m["index"] for m in w["microbatches"]),
+            w["number"], w["verdict"], w["factor"], w["total"], w["stale"], tuple(m["index"] for m in w["microbatches"]),
             tuple(tuple(Share(s["valid_targets"], s["weight"], s["right"]) for s in m["ranks"]) for m in w["microbatches"]),
         )
         for w in weights["windows"]
@@ -403,7 +406,7 @@ def _signature(weights: Mapping[str, Any], rules: Sequence[str]) -> Signature | 
     usual = max(sizes, key=lambda size: (sizes.count(size), size))
     everywhere = any(rule.startswith(_WEIGHS) for rule in rules)
     in_tails = any(rule.startswith(_WEIGHS_TAIL) for rule in rules)
-    off = [w for w in windows if _off(w)]
+    off = [w for w in windows if is_off(w)]
     if unknown is not None:
         state, reason = "unknown", unknown["reason"]
     elif not off:
@@ -417,7 +420,7 @@ def _signature(weights: Mapping[str, Any], rules: Sequence[str]) -> Signature | 
     return Signature(state, reason, weights["ranks"], windows)
 
 
-def _off(window: Weights) -> bool:
+def is_off(window: Weights) -> bool:
     """Some target weighs something else than the contract gives it."""
     return window.stale > 0 or any(share.weight != share.right for shares in window.shares for share in shares)
 
@@ -612,7 +615,7 @@ def what_was_looked_at(audit: Audit) -> list[str]:
 def summary_of(signature: Signature) -> str:
     """The weights in words: what a picture says to those who don't see it."""
     lines = []
-    for number, window in enumerate(signature.windows, 1):
+    for window in signature.windows:
         for rank_number in range(signature.ranks):
             parts = []
             for shares in window.shares:
@@ -620,7 +623,7 @@ def summary_of(signature: Signature) -> str:
                 parts.append(f"{share.valid_targets} targets at {share.weight or 'unknown'}")
             right = window.shares[0][0].right if window.shares else None
             on = f" on rank {rank_number}" if signature.ranks > 1 else ""
-            lines.append(f"window {number}{on}: {', '.join(parts)}; right is {right or '?'} each")
+            lines.append(f"window {window.number}{on}: {', '.join(parts)}; right is {right or '?'} each")
     return ". ".join(lines)
 
 

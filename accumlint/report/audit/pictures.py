@@ -11,7 +11,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from accumlint.report.audit.markup import h
-from accumlint.report.audit.model import Picture, Share, Signature, Window, lane_label, say, summary_of
+from accumlint.report.audit.model import Picture, Share, Signature, Weights, Window, is_off, lane_label, say, summary_of
 
 # lanes that are always drawn, and in which order all lanes come
 STANDARD = ("clip", "step", "scheduler", "clear")
@@ -79,12 +79,12 @@ def _lanes(picture: Picture) -> list[str]:
 def _spoken(picture: Picture) -> str:
     """The windows in words."""
     said = []
-    for number, window in enumerate(picture.windows, 1):
+    for window in picture.windows:
         events: dict[str, int] = {}
         for event in (*(e for b in window.beats for e in b.events), *window.events):
             events[event] = events.get(event, 0) + 1
         happened = ", ".join(f"{lane_label(event)} {times}×" if times > 1 else lane_label(event) for event, times in events.items())
-        title = f"window {number}" + (" (shorter than usual)" if window.tail else "")
+        title = f"window {window.number}" + (" (shorter than usual)" if window.tail else "")
         said.append(f"{title}: {say(len(window.beats), 'microbatch', 'microbatches')}, {happened or 'nothing happens'}")
     if picture.pending:
         said.append(f"{say(picture.pending, 'microbatch', 'microbatches')} left over, used by no step")
@@ -104,9 +104,9 @@ def timeline(picture: Picture, key: str, rules: Mapping[str, str]) -> Element:
     top = 22
     height = top + LANE * len(lanes) + 6
     parts: list[Element] = [h("title", {"id": f"{key}-t"}, _spoken(picture))]
-    for number, (window, (start, end)) in enumerate(zip(picture.windows, extents), 1):
+    for window, (start, end) in zip(picture.windows, extents):
         parts.append(h("rect", {"class": "wn short" if window.tail else "wn", "x": _n(start), "y": "2", "width": _n(end - start), "height": _n(height - 4), "rx": "3"}))
-        parts.append(h("text", {"class": "wt", "x": _n((start + end) / 2), "y": "15"}, str(number)))
+        parts.append(h("text", {"class": "wt", "x": _n((start + end) / 2), "y": "15"}, str(window.number)))
     parts.append(h("text", {"class": "lb", "x": "0", "y": "15"}, "window"))
     for row, lane in enumerate(lanes):
         y = top + LANE * (row + 0.5)
@@ -167,15 +167,25 @@ class _Group(NamedTuple):
     window: str
 
 
+def chosen(windows: Sequence[Weights], number: int) -> Sequence[Weights]:
+    """The first windows; the last of them gives way to the first one that is off where all of them are right."""
+    shown = windows[:number]
+    if not any(map(is_off, shown)):
+        later = [window for window in windows[number:] if is_off(window)]
+        if later:
+            return [*shown[:-1], later[0]]
+    return shown
+
+
 def _groups(signature: Signature) -> list[_Group]:
     """The bars of one panel: windows, and ranks within them where ranks differ."""
     differ = any(share != shares[0] for window in signature.windows for shares in window.shares for share in shares)
     ranks = signature.ranks if differ else 1
     groups = []
-    for number, window in enumerate(signature.windows[: _SHOWN_WINDOWS if ranks == 1 else 2], 1):
+    for window in chosen(signature.windows, _SHOWN_WINDOWS if ranks == 1 else 2):
         for rank in range(ranks):
             bars = [(index, shares[min(rank, len(shares) - 1)]) for index, shares in zip(window.indices, window.shares)]
-            groups.append(_Group(bars, f"rank {rank}" if ranks > 1 else "", f"window {number}" if rank == 0 else ""))
+            groups.append(_Group(bars, f"rank {rank}" if ranks > 1 else "", f"window {window.number}" if rank == 0 else ""))
     return groups
 
 
