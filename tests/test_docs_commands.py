@@ -9,6 +9,8 @@ a file); ``<!-- setup: command -->`` runs before what follows.
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import os
 import re
 import shlex
@@ -19,9 +21,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
+from accumlint.cli.main import COMMANDS
 from accumlint.knowledge import rules
 from accumlint.report.rule_pages import reference
+from accumlint.rule_index import all_rules
+from accumlint.settings import all_selectors, check_selectors, load
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -195,3 +201,76 @@ def test_a_page_is_read_as_described():
     assert matches("a…c\nd", "abc\nd\n") and not matches("a…c", "ab")
     with pytest.raises(AssertionError, match="right above"):
         blocks("<!-- exit: 1 -->\nwords\n```bash\n```\n")
+
+
+# --- blocks that are no commands, but settings and recipes -----------------------------------------------
+
+
+def fenced(language: str) -> list[tuple[str, str]]:
+    """(page:line, text) of all blocks in a language."""
+    found = []
+    for page in PAGES:
+        lines = iter(enumerate((ROOT / page).read_text(encoding="utf-8").split("\n"), 1))
+        for number, line in lines:
+            fence = _FENCE.match(line)
+            if fence:
+                body = []
+                for _, inner in lines:
+                    if inner.strip() == "```":
+                        break
+                    body.append(inner.removeprefix(fence["indent"]))
+                if fence["language"] == language:
+                    found.append((f"{page}:{number}", "\n".join(body) + "\n"))
+    return found
+
+
+def strings(value):
+    """All strings in parsed YAML."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from strings(each)
+    elif isinstance(value, str):
+        yield value
+
+
+def dictionaries(value):
+    """All mappings in parsed YAML."""
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from dictionaries(each)
+
+
+@pytest.mark.parametrize(("place", "text"), fenced("yaml"), ids=[place for place, _ in fenced("yaml")])
+def test_recipes_name_what_there_is(place, text):
+    recipe = yaml.safe_load(text)
+    for script in strings(recipe):
+        for line in script.splitlines():
+            if line.startswith("accumlint "):
+                _, command, *arguments = shlex.split(line)
+                module = importlib.import_module(f"accumlint.cli.{COMMANDS[command][0]}")
+                parser = argparse.ArgumentParser()
+                module.add_arguments(parser)
+                parser.parse_args(arguments)
+    hooks = {hook["id"] for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
+    inputs = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
+    for each in dictionaries(recipe):
+        if isinstance(each.get("hooks"), list):
+            assert {hook["id"] for hook in each["hooks"]} <= hooks, place
+        if str(each.get("uses", "")).startswith("accumlint/"):
+            assert set(each.get("with", ())) <= set(inputs), place
+
+
+@pytest.mark.parametrize(("place", "text"), fenced("toml"), ids=[place for place, _ in fenced("toml")])
+def test_settings_in_the_documentation_are_settings(place, text, tmp_path):
+    if "language-server" in text or "schema_version" in text:
+        pytest.skip("the settings of an editor")
+    path = tmp_path / ("pyproject.toml" if "[tool." in text else "accumlint.toml")
+    path.write_text(text, encoding="utf-8")
+    settings = load(str(path))
+    assert settings is not None, place
+    check_selectors(all_selectors(settings), all_rules(), place)
