@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from lsprotocol import types
@@ -147,29 +147,35 @@ def _page(code: str) -> list[str]:
 
 
 def _quick_fix(
-    title: str, placed: Placed, edits: list[types.TextEdit], preferred: bool, related=()
+    title: str, placed: Placed, changes: dict[str, list[types.TextEdit]], preferred: bool, related=()
 ) -> types.CodeAction:
     return types.CodeAction(
         title=title,
         kind=types.CodeActionKind.QuickFix,
         diagnostics=[diagnostic(placed, related)],
         is_preferred=preferred or None,
-        edit=types.WorkspaceEdit(changes={placed.text.uri: edits}),
+        edit=types.WorkspaceEdit(changes=changes),
     )
 
 
-def fix_action(placed: Placed, fix: Fix, related=()) -> types.CodeAction | None:
-    """The fix of a finding; None where it reaches into another file, which may not be open."""
-    if any(edit.span.path != placed.finding.span.path for edit in fix.edits):
-        return None
-    edits = []
+def fix_action(
+    placed: Placed, fix: Fix, where: Callable[[Span], tuple[Text, Span] | None], related=()
+) -> types.CodeAction | None:
+    """The fix of a finding; ``where`` says in which text an edit is made.
+
+    None where that isn't known: in another file, which may not be open, or across the cells of a notebook.
+    """
+    changes: dict[str, list[types.TextEdit]] = {}
     for edit in fix.edits:
-        span = edit.span
-        start = placed.text.position(span.line, span.column)
-        end = placed.text.position(span.end_line or span.line, span.end_column or span.column)
-        edits.append(types.TextEdit(types.Range(start, end), edit.replacement))
+        place = where(edit.span) if edit.span.path == placed.finding.span.path else None
+        if place is None:
+            return None
+        text, span = place
+        start = text.position(span.line, span.column)
+        end = text.position(span.end_line or span.line, span.end_column or span.column)
+        changes.setdefault(text.uri, []).append(types.TextEdit(types.Range(start, end), edit.replacement))
     title = fix.title if fix.safe else f"{fix.title} (unsafe: {fix.why_unsafe})"
-    return _quick_fix(title, placed, edits, fix.safe, related)
+    return _quick_fix(title, placed, changes, fix.safe, related)
 
 
 def ignore_action(placed: Placed, related=()) -> types.CodeAction | None:
@@ -184,7 +190,7 @@ def ignore_action(placed: Placed, related=()) -> types.CodeAction | None:
     if not done.hidden:
         return None
     edits = edits_between(placed.text, before, done.data.decode("utf-8", "surrogatepass"))
-    return _quick_fix(f"Ignore {placed.finding.rule} here", placed, edits, False, related)
+    return _quick_fix(f"Ignore {placed.finding.rule} here", placed, {placed.text.uri: edits}, False, related)
 
 
 def edits_between(text: Text, before: str, after: str) -> list[types.TextEdit]:

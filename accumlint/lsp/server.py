@@ -7,6 +7,7 @@ checked by two at once. A document that the byte sieve ends costs a scan of its 
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import json
 import logging
@@ -227,15 +228,18 @@ class Server(LanguageServer):
 
     async def fixes(self, uri: str, known: Known, here: Sequence[Placed]) -> dict[int, Fix]:
         """Fixes by the id of the finding; each is tried out once for each version of a document."""
-        if not known.document.path.endswith((".py", ".pyw")):
+        document = known.document
+        if known.notebook is not None:
+            document = document._replace(data=known.notebook.programs[0])
+        elif not document.path.endswith((".py", ".pyw")):
             return {}
         tried = self.offered.setdefault(uri, {})
         new = [each.finding for each in here if id(each.finding) not in tried]
         if new:
             try:
-                offered = await self.ask(checking.fixes, known.document, new)
+                offered = await self.ask(checking.fixes, document, new)
             except WorkerError as error:
-                log.warning("fixes of %s: %s", known.document.name, error)
+                log.warning("fixes of %s: %s", document.name, error)
                 offered = [None] * len(new)
             tried.update(zip(map(id, new), offered))
         return {key: fix for key, fix in tried.items() if fix is not None}
@@ -264,6 +268,30 @@ def _place(span: Span, notebook: Notebook | None, texts: Sequence[Text]) -> tupl
         return None
     end_line = (span.end_line or span.line) + line - span.line
     return texts[cell - 1], Span(span.path, line, span.column, end_line, span.end_column)
+
+
+def _place_of_edit(span: Span, notebook: Notebook | None, texts: Sequence[Text]) -> tuple[Text, Span] | None:
+    """Where an edit of the document is made; None where that is more than one cell, or unclear.
+
+    Text between two cells could go into either; a line that holds a magic is another one in the program.
+    """
+    if notebook is None:
+        return texts[0], span
+    last = max(span.end_line - (span.end_column == 1), span.line)
+    if last > len(notebook.lines):
+        return None
+    cell, line = notebook.cell(span.line)
+    if notebook.cell(last)[0] != cell:
+        return None
+    if (span.end_line, span.end_column) == (span.line, span.column) and (line, span.column) == (1, 1):
+        return None
+    written = notebook.text.split("\n")[span.line - 1 : last]
+    program = notebook.programs[0].decode("utf-8", "replace").split("\n")[span.line - 1 : last]
+    if written != program:
+        return None
+    return texts[cell - 1], Span(
+        span.path, line, span.column, span.end_line - span.line + line, span.end_column
+    )
 
 
 def create(debounce: float = DEBOUNCE) -> Server:
@@ -349,7 +377,8 @@ async def _actions(ls: Server, params: types.CodeActionParams) -> list[types.Cod
             related = ls.related(each, whole)
             fix = fixes.get(id(each.finding))
             if fix is not None:
-                offered.append(documents.fix_action(each, fix, related))
+                where = functools.partial(_place_of_edit, notebook=known.notebook, texts=known.texts)
+                offered.append(documents.fix_action(each, fix, where, related))
         for each in here:
             offered.append(documents.ignore_action(each, ls.related(each, whole)))
         found += [action for action in offered if action is not None]

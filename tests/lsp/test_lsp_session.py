@@ -325,7 +325,10 @@ def test_notebooks(tmp_path):
         assert one.related_information[0].location.uri == cells[2]
         assert "ACC202 scheduler-per-microbatch" in await editor.hover(cells[2], line)
         actions = await editor.actions(cells[2], line)
-        assert list(actions) == ["Ignore ACC202 here"]
+        (fix,) = [action for title, action in actions.items() if not title.startswith("Ignore")]
+        assert list(fix.edit.changes) == [cells[2]]
+        fixed = apply(sources[2], fix.edit.changes[cells[2]])
+        assert "\n                scheduler.step()\n" in fixed and fixed.count("scheduler.step()") == 1
         ignored = apply(sources[2], actions["Ignore ACC202 here"].edit.changes[cells[2]])
         change = types.NotebookDocumentCellContentChanges(
             types.VersionedTextDocumentIdentifier(2, cells[2]),
