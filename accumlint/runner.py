@@ -35,6 +35,8 @@ PARALLEL_FROM_FILES = 24
 MAX_BYTES = 2_000_000
 # Notebooks carry pictures; what is parsed is their code alone, and that has the limit above.
 MAX_NOTEBOOK_BYTES = 100_000_000
+# What is larger than this is not even looked through: it would have to be held in memory.
+MAX_READ_BYTES = 100_000_000
 # The engine bounds its own work; this is for what it can't bound (native code: a sum of 20,000 terms keeps the
 # parser busy for minutes).
 SECONDS_PER_FILE = 60.0
@@ -231,8 +233,8 @@ def _left_alone(name: str, sieve: str, reason: str) -> Outcome:
     return Outcome(name, (analysis_incomplete(name, f"not analysed: {reason}"),), skipped=sieve)
 
 
-def _too_large(name: str, size: int) -> Outcome:
-    return _left_alone(name, "too-large", f"{size:,} bytes, and files above {MAX_BYTES:,} are left alone")
+def _too_large(name: str, size: int, most: int = MAX_BYTES) -> Outcome:
+    return _left_alone(name, "too-large", f"{size:,} bytes, and files above {most:,} are left alone")
 
 
 def _broken(name: str, message: str) -> Outcome:
@@ -295,6 +297,9 @@ def read(target: Target, stdin: bytes) -> bytes:
 def sieve(target: Target, stdin: bytes) -> Sieved:
     """Read one file and ask the byte sieve about it."""
     try:
+        size = os.stat(target.path).st_size if target.kind != STDIN else 0
+        if size > MAX_READ_BYTES:
+            return Sieved(_too_large(target.name, size, MAX_READ_BYTES))
         data = read(target, stdin)
     except OSError as error:
         return Sieved(Outcome(target.name, failure=f"cannot be read: {error.strerror or error}"))

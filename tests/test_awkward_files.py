@@ -1,6 +1,7 @@
 """Files as they come: other encodings, byte order marks, other line ends, on the way through a whole run."""
 
 import json
+import os
 
 import pytest
 
@@ -52,3 +53,33 @@ def test_every_format_copes_with_a_file_that_cannot_be_decoded(tree, capsys):
     for format_name in ("text", "json", "sarif", "github", "gitlab", "rdjson", "rdjsonl", "junit"):
         assert main(["check", "--format", format_name]) == 1
         assert "ACC001" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_pipes_and_devices_are_never_waited_for(tree, capsys):
+    folder = tree({"a.py": LINES, "folder/b.py": LINES})
+    os.mkfifo(folder / "pipe.py")
+    os.mkfifo(folder / "folder" / "pipe.yaml")
+    assert main(["check", "a.py", "pipe.py", "/dev/zero", "folder/pipe.yaml"]) == 1
+    told = capsys.readouterr().err
+    assert told.count("is a pipe or a device") == 3 and "a.py:" not in told
+    assert main(["check", "."]) == 1
+    assert "pipe" not in capsys.readouterr().err
+
+
+def test_files_that_cannot_be_opened_are_said_and_the_rest_is_checked(tree, capsys, monkeypatch):
+    """Whoever runs the tests: permissions don't stop everybody."""
+    from accumlint import runner
+
+    tree({"a.py": LINES, "locked.py": LINES})
+    read = runner.read
+
+    def refuse(target, stdin):
+        if target.name == "locked.py":
+            raise PermissionError(13, "Permission denied")
+        return read(target, stdin)
+
+    monkeypatch.setattr(runner, "read", refuse)
+    assert main(["check", "."]) == 1
+    out = capsys.readouterr()
+    assert "a.py:3:1: error ACC202" in out.out and "locked.py: cannot be read: Permission denied" in out.err

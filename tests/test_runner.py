@@ -142,3 +142,15 @@ def test_native_parsers_have_room_for_deep_nesting():
 def test_deep_hands_exceptions_to_the_caller():
     with pytest.raises(ZeroDivisionError):
         runner.deep(lambda: 1 / 0)
+
+
+def test_what_is_too_large_for_memory_is_not_read(tree, monkeypatch):
+    folder = tree({"huge.py": b"", "a.py": BAD})
+    with open(folder / "huge.py", "r+b") as stream:
+        stream.truncate(runner.MAX_READ_BYTES + 1)  # holes take no room
+    opened = []
+    read = runner.read
+    monkeypatch.setattr(runner, "read", lambda target, stdin: opened.append(target.name) or read(target, stdin))
+    done = told(run(targets_in(folder), CHOICE).outcomes)
+    assert done["huge.py"] == (("ACC003",), "too-large", "") and "huge.py" not in opened
+    assert done["a.py"] == (("ACC202",), "", "")

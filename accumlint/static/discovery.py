@@ -194,6 +194,17 @@ def _looks_like_python(path: str) -> bool:
     return head.startswith(b"#!") and b"python" in head
 
 
+def _never_ends(path: str) -> bool:
+    """Whether reading could wait for ever: there is something, and it is neither a file nor a folder."""
+    import stat
+
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False  # whoever reads it says why that fails
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
 def _head(path: str) -> bytes:
     try:
         with open(path, "rb") as stream:
@@ -256,6 +267,8 @@ class _Collector:
             ):
                 return self.skip("test-code")
         name = display_name(path, self.working_folder)
+        if _never_ends(absolute):
+            return self.problems.append((name, "is a pipe or a device; - reads standard input"))
         suffix = os.path.splitext(absolute)[1].lower()
         if suffix in _PYTHON_SUFFIXES:
             self.add(absolute, name, PYTHON)
