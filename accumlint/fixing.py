@@ -5,7 +5,6 @@ What a fix is and whether it holds is decided in :mod:`accumlint.static.fixes`; 
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import os
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from accumlint import runner
-from accumlint.findings import Finding, Fix
+from accumlint.findings import Finding
 from accumlint.rewriting import RewriteError, rewrite
 from accumlint.settings import Settings
 from accumlint.static.discovery import STDIN, Target, is_notebook
@@ -93,7 +92,7 @@ def offer(
             found.update(zip(map(id, here), offered))
 
     if waiting:
-        with runner.patient_collector():
+        with runner.at_work():
             runner.deep(all_of_them)
     return [found.get(id(finding), finding) for finding in findings]
 

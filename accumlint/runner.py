@@ -11,6 +11,7 @@ import gc
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -86,12 +87,14 @@ ALLOCATIONS_PER_COLLECTION = 200_000
 
 
 @contextmanager
-def patient_collector() -> Iterator[None]:
-    """Look for garbage seldom, and not among what was there before."""
+def at_work() -> Iterator[None]:
+    """Look for garbage seldom, and keep to ourselves what Python warns of in other people's files."""
     usual = gc.get_threshold()
     gc.set_threshold(ALLOCATIONS_PER_COLLECTION, 10, 10)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         gc.set_threshold(*usual)
 
@@ -339,7 +342,7 @@ def run(
     ``results`` answers for files that were analysed before and is given the outcomes of the others. Raises
     :class:`RunnerError` when the engine itself can't be loaded.
     """
-    with patient_collector():
+    with at_work():
         return _run(targets, choice, jobs, stdin, results)
 
 
@@ -428,7 +431,7 @@ def _worker(pipe, choice: EngineChoice) -> None:
             except RunnerError as error:
                 pipe.send(error)
 
-    with patient_collector():
+    with at_work():
         deep(serve)
 
 

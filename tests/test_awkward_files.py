@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -83,3 +85,13 @@ def test_files_that_cannot_be_opened_are_said_and_the_rest_is_checked(tree, caps
     assert main(["check", "."]) == 1
     out = capsys.readouterr()
     assert "a.py:3:1: error ACC202" in out.out and "locked.py: cannot be read: Permission denied" in out.err
+
+
+@pytest.mark.parametrize("broken", ["", "x = (\n"])
+def test_what_python_warns_of_is_not_repeated(tree, broken):
+    text = "import torch\nx = 1if True else '\\d'\nloss.backward()\n" + broken
+    folder = tree({"a.py": text, "b.py": text})
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-m", "accumlint", "check", "--isolated", "."], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert "Warning" not in done.stderr + done.stdout

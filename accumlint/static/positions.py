@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import bisect
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -51,8 +52,8 @@ class Positions:
         number = bisect.bisect_right(self._starts, site) - 1
         if number not in self._known:
             self._known[number] = self._statement(number)
-        ranges, shift = self._known[number]
-        found = ranges.get(node)
+        inside, shift = self._known[number]
+        found = inside.get(node)
         if found is None:
             return None
         return Place(found.start.line + shift, found.start.column, found.end.line + shift, found.end.column)
@@ -61,10 +62,10 @@ class Positions:
         """Positions inside one top-level statement, and the number of lines to add to them."""
         lines = self._statement_lines()
         statement = self._tree.body[number] if 0 <= number < len(self._tree.body) else None
-        ranges = written(self._tree, statement) if lines and statement is not None else None
-        if not lines or not ranges or statement not in ranges:
+        inside = written(self._tree, statement) if lines and statement is not None else None
+        if not lines or not inside or statement not in inside:
             return self._whole(), 0
-        return ranges, lines[number] - ranges[statement].start.line
+        return inside, lines[number] - inside[statement].start.line
 
     def _statement_lines(self) -> list[int]:
         """The first line of every top-level statement as Python sees it; empty where the parsers disagree."""
@@ -82,9 +83,34 @@ class Positions:
 
     def _whole(self) -> Mapping[cst.CSTNode, CodeRange]:
         if -1 not in self._known:
-            wrapper = MetadataWrapper(self._tree, unsafe_skip_copy=True)
-            self._known[-1] = (wrapper.resolve(PositionProvider), 0)
+            self._known[-1] = (ranges(self._tree), 0)
         return self._known[-1][0]
+
+
+def ranges(tree: cst.Module) -> Mapping[cst.CSTNode, CodeRange]:
+    """The positions of all nodes of a file, as libcst gives them, without the visit that its wrapper makes besides."""
+    found = written(tree, tree)
+    return found if found else MetadataWrapper(tree, unsafe_skip_copy=True).resolve(PositionProvider)
+
+
+def parents(tree: cst.Module) -> dict[cst.CSTNode, cst.CSTNode]:
+    """The parent of every node of a file."""
+    found: dict[cst.CSTNode, cst.CSTNode] = {}
+    fields: dict[type, tuple[str, ...]] = {}
+    pending: list[cst.CSTNode] = [tree]
+    while pending:
+        node = pending.pop()
+        kind = type(node)
+        names = fields.get(kind)
+        if names is None:
+            names = fields[kind] = tuple(field.name for field in dataclasses.fields(kind))  # type: ignore[arg-type]
+        for name in names:
+            value = getattr(node, name)
+            for child in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(child, cst.CSTNode):
+                    found[child] = node
+                    pending.append(child)
+    return found
 
 
 def written(tree: cst.Module, statement: cst.CSTNode) -> Mapping[cst.CSTNode, CodeRange] | None:

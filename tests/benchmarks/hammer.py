@@ -130,9 +130,11 @@ def main() -> int:
         print(f"{len(files):,} real files")
         complaints += many_workers(files)
     if asked.scripts:
-        complaints += runner.deep(mutations, "scripts", asked.scripts, asked.seed, kept)
+        with runner.at_work():
+            complaints += runner.deep(mutations, "scripts", asked.scripts, asked.seed, kept)
     if asked.configurations:
-        complaints += runner.deep(mutations, "configurations", asked.configurations, asked.seed, kept)
+        with runner.at_work():
+            complaints += runner.deep(mutations, "configurations", asked.configurations, asked.seed, kept)
     for complaint in complaints:
         print("BROKEN", complaint)
     print(f"{len(complaints)} complaints" + (f", cases in {kept}" if complaints else ""))

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from accumlint.runner import patient_collector
+from accumlint.runner import at_work
 from accumlint.static.engine import EngineSettings, Project, Trees, examine
 from accumlint.static.sieve import may_accumulate
 from accumlint.static.structure import worth_simulating
@@ -87,5 +87,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with patient_collector():
+    with at_work():
         sys.exit(main())

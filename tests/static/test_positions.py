@@ -4,11 +4,11 @@ from pathlib import Path
 
 import libcst as cst
 import pytest
-from libcst.metadata import MetadataWrapper, PositionProvider
+from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
 
 from accumlint.static import positions as module_under_test
 from accumlint.static.lowering import lower_module
-from accumlint.static.positions import Place, Positions
+from accumlint.static.positions import Place, Positions, parents, ranges
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted([*ROOT.glob("fixtures/scripts/**/*.py"), *ROOT.glob("accumlint/static/*.py"), *ROOT.glob("tests/static/*.py")])
@@ -68,3 +68,11 @@ def test_what_the_running_python_cannot_parse_is_positioned_as_a_whole(monkeypat
 def test_another_libcst_is_positioned_as_a_whole(monkeypatch):
     monkeypatch.setattr(module_under_test, "written", lambda tree, statement: None)
     check(b"a = f()\n\ndef g():\n    h()\n", alone=False)
+
+
+@pytest.mark.parametrize("source", [*AWKWARD.values(), *(path.read_text(encoding="utf-8") for path in FILES[:6])])
+def test_whole_files_are_positioned_and_have_parents_as_libcst_says(source):
+    tree = cst.parse_module(source)
+    wrapper = MetadataWrapper(tree, unsafe_skip_copy=True)
+    assert dict(ranges(tree)) == dict(wrapper.resolve(PositionProvider))
+    assert parents(tree) == dict(wrapper.resolve(ParentNodeProvider))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
+from libcst.metadata import CodeRange
 
 from accumlint.contract.events import Event, Kind, Trace
 from accumlint.findings import Finding
 from accumlint.static.engine import Examination
 from accumlint.static.fixes.editing import Lines, decoded
+from accumlint.static.positions import parents, ranges
 from accumlint.static.project import SITES_PER_MODULE
 
 Block = cst.IndentedBlock | cst.SimpleStatementSuite | cst.Module
@@ -42,25 +42,28 @@ class Script:
     # the tree
 
     @functools.cached_property
-    def _metadata(self) -> Mapping[Any, Mapping[Any, Any]]:
-        wrapper = MetadataWrapper(self.tree, unsafe_skip_copy=True)
-        return wrapper.resolve_many([PositionProvider, ParentNodeProvider])
+    def _ranges(self) -> Mapping[cst.CSTNode, CodeRange]:
+        return ranges(self.tree)
+
+    @functools.cached_property
+    def _parents(self) -> Mapping[cst.CSTNode, cst.CSTNode]:
+        return parents(self.tree)
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        return self._metadata[ParentNodeProvider].get(node)
+        return self._parents.get(node)
 
     def start(self, node: cst.CSTNode) -> int:
         """Offset of the first character of a node, comments and indentation before it left out."""
-        place = self._metadata[PositionProvider][node].start
+        place = self._ranges[node].start
         return self.lines.offset(place.line, place.column + 1)
 
     def end(self, node: cst.CSTNode) -> int:
         """Offset behind the last character of a node."""
-        place = self._metadata[PositionProvider][node].end
+        place = self._ranges[node].end
         return self.lines.offset(place.line, place.column + 1) if place.line <= len(self.lines) else len(self.text)
 
     def line(self, node: cst.CSTNode) -> int:
-        return self._metadata[PositionProvider][node].start.line
+        return self._ranges[node].start.line
 
     def code(self, node: cst.CSTNode) -> str:
         """The node as it is written."""
@@ -163,7 +166,7 @@ class Script:
     @functools.cached_property
     def _by_start(self) -> dict[tuple[int, int], cst.CSTNode]:
         found: dict[tuple[int, int], cst.CSTNode] = {}
-        positions = self._metadata[PositionProvider]
+        positions = self._ranges
         for node in self.module.sites:
             if node in positions:
                 place = positions[node].start
@@ -180,7 +183,7 @@ class Script:
         def stands_here(site: int) -> bool:
             if site not in here:
                 node = self.node(site)
-                place = self._metadata[PositionProvider][node].start if node is not None else None
+                place = self._ranges[node].start if node is not None else None
                 here[site] = place is not None and (place.line, place.column + 1) == (finding.span.line, finding.span.column)
             return here[site]
 
