@@ -39,6 +39,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     out.add_argument("--name", help="what the report calls the tree (default: from the remote, else the folder)")
     out.add_argument("--fail-on", choices=("error", "warning", "never"), default="never",
                      help="the least severity that makes the exit code 1 (default: never)")
+    out.add_argument("--source-url", metavar="URL", default="",
+                     help="make places links: an address with {path}, {line} and {commit} in it")
     out.add_argument("--fixes", action="store_true",
                      help="also say what could be repaired: each repair is tried out on the simulation, which takes minutes for large scripts")
     rules = parser.add_argument_group("rules and files")
@@ -93,10 +95,14 @@ def _inside(folder: str) -> Iterator[None]:
 def _audit(arguments: Namespace, outputs: list[tuple[str, str, str]]) -> int:
     if len(arguments.paths) != 1:
         raise _AuditError("one folder at a time; reports of several join with accumlint audit merge")
+    from accumlint.report.audit.model import counts, is_source_url, verdict_line
+
     (folder,) = arguments.paths
     if not os.path.isdir(folder):
         hint = "for single files there is accumlint check" if os.path.exists(folder) else "no such folder"
         raise _AuditError(f"{folder}: not a folder ({hint})")
+    if not is_source_url(arguments.source_url):
+        raise _AuditError(f"--source-url {arguments.source_url}: expected an http address with {{path}} in it")
     if arguments.config:
         arguments.config = os.path.abspath(arguments.config)
     try:
@@ -104,8 +110,6 @@ def _audit(arguments: Namespace, outputs: list[tuple[str, str, str]]) -> int:
             report = _made(arguments)
     except OSError as error:
         raise _AuditError(f"{folder}: {error.strerror or error}") from None
-    from accumlint.report.audit.model import counts, verdict_line
-
     _write(outputs, arguments.format, lambda name: _rendered(name, report), f"{report.name}: {verdict_line(report)}")
     number = counts(report.findings)
     failing = {"error": number["error"], "warning": number["error"] + number["warning"], "never": 0}[arguments.fail_on]
@@ -154,7 +158,7 @@ def _made(arguments: Namespace) -> Audit:
         broken = ("configurations", f"internal error, {runner._where(error)}; please report it")
         done = done._replace(summary=done.summary._replace(errors=(*done.summary.errors, broken)))
     name = arguments.name or identity.name_of(folder)
-    return model.build(done, name, __version__, identity.revision_of(folder), arithmetic, scripts, advice)
+    return model.build(done, name, __version__, identity.revision_of(folder), arithmetic, scripts, advice, arguments.source_url)
 
 
 def _settings(arguments: Namespace, folder: str) -> Settings:

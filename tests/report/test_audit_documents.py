@@ -59,6 +59,7 @@ def broken(document, change):
         (lambda d: d["coverage"].update(files=True), "coverage.files: expected a whole number"),
         (lambda d: d["findings"][0].update(severity="deadly"), "findings[0].severity: expected one of"),
         (lambda d: d["findings"][0].update(rule="../../x"), "findings[0].rule: expected a code"),
+        (lambda d: d.update(source_url="javascript:alert(1)//{path}"), "source_url: expected an address"),
         (lambda d: d.update(name=" "), "name: expected a text"),
         (lambda d: d.update(revision={"commit": "<b>", "committed": "2025-01-01T00:00:00Z"}), "revision.commit: expected"),
         (lambda d: d.update(revision={"commit": "0" * 40, "committed": "yesterday"}), "revision.committed: expected"),

@@ -6,7 +6,7 @@ import itertools
 import re
 
 import pytest
-from audit_page_helpers import check, contrast, themes
+from audit_page_helpers import Page, check, contrast, themes
 from audit_tree_helpers import FIXTURES, MEAN_OF_MEANS, TREE, audited
 
 from accumlint.cli.main import main
@@ -113,6 +113,18 @@ def test_a_picture_says_in_words_what_it_shows(text):
     words = page.words()
     assert "Weights of the valid targets in the script. window 1: 3 targets at 0.1111, 6 targets at 0.05556, 1 targets at 0.3333; right is 0.1 each" in words
     assert "window 1: 3 microbatches, schedule 3×, step, clear" in words
+
+
+def test_places_lead_to_the_sources_where_an_address_is_given(tree, capsys):
+    folder = tree({"my scripts/a#1.py": MEAN_OF_MEANS})
+    url = "https://git.example.com/team/x/blob/{commit}/{path}#L{line}"
+    links = [link for link in Page(page_of(capsys, folder, "--source-url", url)).links if not link.startswith("#")]
+    line = next(each["line"] for each in audited(capsys, folder)["findings"] if each["rule"] == "ACC101")
+    assert f"https://git.example.com/team/x/blob/HEAD/my%20scripts/a%231.py#L{line}" in links
+    assert main(["audit", str(folder), "--source-url", url]) == 0
+    assert f"](<https://git.example.com/team/x/blob/HEAD/my%20scripts/a%231.py#L{line}>)" in capsys.readouterr().out
+    for wrong in ("javascript:alert(1)//{path}", "https://git.example.com/x"):
+        assert main(["audit", str(folder), "--source-url", wrong]) == 2
 
 
 def test_every_rule_page_can_be_shown(capsys):

@@ -18,6 +18,7 @@ from accumlint.report.audit.model import (
     Picture,
     Place,
     Step,
+    address,
     by_rule,
     counts,
     revision_line,
@@ -63,6 +64,12 @@ def badge(severity: str) -> Element:
 
 def place(where: Place | Finding) -> Element:
     return h("code", {}, spot(where))
+
+
+def source(audit: Audit, where: Place | Finding) -> Element:
+    """A place, as a link to its sources where the report knows one."""
+    url = address(audit, where)
+    return h("a", {"href": url, "rel": "noreferrer"}, place(where)) if url else place(where)
 
 
 def _header(audit: Audit) -> Element:
@@ -143,13 +150,13 @@ def _findings(audit: Audit) -> Element:
 
 
 def _finding(audit: Audit, finding: Finding, index: int) -> Element:
-    head = h("h3", {}, badge(finding.severity), " ", rule_link(finding.rule), f" {finding.name} ", place(finding),
+    head = h("h3", {}, badge(finding.severity), " ", rule_link(finding.rule), f" {finding.name} ", source(audit, finding),
              h("span", {"class": "meta"}, "" if finding.confidence == "certain" else f" · {finding.confidence}"))  # fmt: skip
     parts: list = [head, h("p", {}, finding.message)]
     if finding.source:
         parts.append(h("pre", {}, h("code", {}, finding.source)))
     for related in finding.related:
-        parts.append(h("p", {"class": "small"}, place(related), f" {related.message}"))
+        parts.append(h("p", {"class": "small"}, source(audit, related), f" {related.message}"))
     facts = []
     if finding.windows:
         more = ", …" if len(finding.windows) > WINDOWS_SHOWN else ""
@@ -274,15 +281,15 @@ def _configurations(configurations: Sequence[Configuration]) -> Element | None:
 
 
 def _coverage(audit: Audit) -> Element:
-    left = [_left(each) for each in audit.coverage.left] or [h("p", {}, "Everything that was there.")]
+    left = [_left(audit, each) for each in audit.coverage.left] or [h("p", {}, "Everything that was there.")]
     return section("coverage", "What was looked at", h("ul", {}, [h("li", {}, each) for each in what_was_looked_at(audit)]), h("h3", {}, "Not analysed, and why"), left)
 
 
-def _left(left: Left) -> Element:
+def _left(audit: Audit, left: Left) -> Element:
     title = f"{say(left.files, 'loop' if left.reason == 'loop' else 'file')}: {left.why}"
     if not left.places:
         return h("p", {}, title)
-    rows = [h("li", {}, place(each), f" {each.message}") for each in left.places]
+    rows = [h("li", {}, source(audit, each), f" {each.message}") for each in left.places]
     return h("details", {"class": "fold"}, h("summary", {}, title), h("div", {}, h("ul", {}, rows)))
 
 

@@ -15,7 +15,7 @@ import types
 import typing
 from typing import Any
 
-from accumlint.report.audit.model import CONFIDENCES, SCHEMA, SEVERITIES, Audit
+from accumlint.report.audit.model import CONFIDENCES, SCHEMA, SEVERITIES, Audit, is_source_url
 
 MAX_BYTES = 256 * 1024 * 1024
 
@@ -134,6 +134,8 @@ def _check_words(audit: Audit) -> None:
                 raise DocumentError(f"findings[{n}].{key}: expected one of {', '.join(allowed)}")
     if not audit.name.strip():
         raise DocumentError("name: expected a text that is not empty")
+    if not is_source_url(audit.source_url):
+        raise DocumentError("source_url: expected an address with {path} in it, or nothing")
     if audit.revision is not None:
         if not _COMMIT.fullmatch(audit.revision.commit):
             raise DocumentError("revision.commit: expected hexadecimal digits")
@@ -147,7 +149,7 @@ def schema() -> dict[str, Any]:
     top = _schema(Audit, definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"https://accumlint.dev/schema/{SCHEMA}",
+        "$id": "urn:accumlint:schema:audit:v1",
         "title": "accumlint audit report",
         **top,
         "$defs": dict(sorted(definitions.items())),

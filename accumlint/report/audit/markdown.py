@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from urllib.parse import quote
 
 from accumlint.report.audit.markup import visible
 from accumlint.report.audit.model import (
@@ -15,6 +16,7 @@ from accumlint.report.audit.model import (
     Place,
     Signature,
     Step,
+    address,
     counts,
     revision_line,
     say,
@@ -27,6 +29,7 @@ from accumlint.report.audit.pictures import chosen
 FINDINGS_SHOWN = 200
 LOOPS_DRAWN = 20
 
+_URL = "/:?#@!$&'()*+,;=%~-._"  # what an address may hold as it is
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
@@ -66,7 +69,7 @@ def render(audit: Audit) -> str:
         "## What to do first",
         *(steps(audit.first) or ["There is nothing to do."]),
         f"## Findings ({len(audit.findings)})",
-        _findings(audit.findings),
+        _findings(audit),
         f"## Training loops ({len(audit.loops)})",
         *_loops(audit),
         *_configurations(audit.configurations),
@@ -101,7 +104,14 @@ def steps(first: Sequence[Step]) -> list[str]:
     return parts
 
 
-def _findings(findings: Sequence[Finding]) -> str:
+def source(audit: Audit, where: Place | Finding) -> str:
+    """A place, as a link to its sources where the report knows one."""
+    url = address(audit, where)
+    return f"[{place(where)}](<{quote(url, safe=_URL)}>)" if url else place(where)
+
+
+def _findings(audit: Audit) -> str:
+    findings = audit.findings
     if not findings:
         return "Nothing was found in what was followed."
     rows = []
@@ -109,7 +119,7 @@ def _findings(findings: Sequence[Finding]) -> str:
         sure = "" if finding.confidence == "certain" else f" ({finding.confidence})"
         rows.append([
             f"{finding.severity}{sure}", f"{finding.rule} {escape(finding.name)}",
-            place(finding), escape(finding.message),
+            source(audit, finding), escape(finding.message),
         ])  # fmt: skip
     text = table(("severity", "rule", "place", "what is wrong"), rows)
     hidden = len(findings) - FINDINGS_SHOWN

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
-from accumlint.report.audit.html import Pages, badge, footer, place, rule_link, rules_section, scroll, section
+from accumlint.report.audit.html import Pages, badge, footer, rule_link, rules_section, scroll, section, source
 from accumlint.report.audit.markup import h
 from accumlint.report.audit.merge import Joined, Repository, Unused, verdict_line
-from accumlint.report.audit.model import SEVERITIES, Finding, counts, revision_line, say, what_was_looked_at
+from accumlint.report.audit.model import SEVERITIES, Audit, Finding, counts, revision_line, say, what_was_looked_at
 from accumlint.report.audit.model import verdict_line as own_verdict
 from accumlint.report.audit.page import page
 
@@ -85,7 +85,7 @@ def _repository(repository: Repository, index: int) -> Element:
         [" ", h("span", {"class": f"badge {label}"}, say(number[label], label, "advice" if label == "advice" else f"{label}s"))]
         for label in SEVERITIES if number[label]
     ] or [" ", h("span", {"class": "badge good"}, "nothing found")]  # fmt: skip
-    shown = [_line(each) for each in audit.findings]
+    shown = [_line(audit, each) for each in audit.findings]
     parts = [
         h("p", {}, own_verdict(audit)),
         h("p", {"class": "meta"}, f"{revision_line(audit)} Made by accumlint {audit.version}."),
@@ -102,9 +102,9 @@ def _repository(repository: Repository, index: int) -> Element:
     return h("details", {"class": "loop", "id": f"r{index + 1}", "open": is_open}, summary, h("div", {}, parts))
 
 
-def _line(finding: Finding) -> Element:
+def _line(audit: Audit, finding: Finding) -> Element:
     sure = "" if finding.confidence == "certain" else f" ({finding.confidence})"
-    return h("li", {}, badge(finding.severity), " ", rule_link(finding.rule), f" {finding.name}{sure} ", place(finding), f" {finding.message}")
+    return h("li", {}, badge(finding.severity), " ", rule_link(finding.rule), f" {finding.name}{sure} ", source(audit, finding), f" {finding.message}")
 
 
 def _not_used(joined: Joined) -> Element | None:

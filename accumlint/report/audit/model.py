@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from accumlint.report.timeline import EVENT_LANES
 
@@ -238,7 +239,10 @@ class Revision:
 
 @dataclass(frozen=True)
 class Audit:
-    """The whole report; findings come worst first, loops by the worst finding in them, then by place."""
+    """The whole report; findings come worst first, loops by the worst finding in them, then by place.
+
+    ``source_url`` leads to a line of the sources, with ``{path}``, ``{line}`` and ``{commit}`` in it; empty: nowhere.
+    """
 
     schema: str
     version: str
@@ -249,6 +253,7 @@ class Audit:
     findings: tuple[Finding, ...]
     loops: tuple[Loop, ...]
     configurations: tuple[Configuration, ...]
+    source_url: str = ""
 
 
 @dataclass(frozen=True)
@@ -283,6 +288,7 @@ def build(
     arithmetic: Sequence[Arithmetic],
     scripts: Mapping[str, Script],
     advice: Mapping[str, str],
+    source_url: str = "",
 ) -> Audit:
     """The report of one run.
 
@@ -307,7 +313,7 @@ def build(
     )
     coverage = _coverage(report, loops, findings)
     first = _first_steps(findings, loops, coverage, advice)
-    return Audit(SCHEMA, version, name, revision, coverage, first, tuple(findings), tuple(loops), configurations)
+    return Audit(SCHEMA, version, name, revision, coverage, first, tuple(findings), tuple(loops), configurations, source_url)
 
 
 _KINDS = ("broken", "not-followed", "clean", "no-window")
@@ -321,6 +327,21 @@ def _place(report: Report, path: str, line: int, message: str = "") -> Place:
 def spot(where: Place | Finding) -> str:
     """A place as people read it: path, line, and the cell of a notebook."""
     return f"{where.path}:cell {where.cell}:{where.line}" if where.cell else f"{where.path}:{where.line}"
+
+
+def is_source_url(template: str) -> bool:
+    """Whether places may lead there: an address of the web that takes a path, or nothing."""
+    return not template or template.startswith(("https://", "http://")) and "{path}" in template and template.isprintable()
+
+
+def address(audit: Audit, where: Place | Finding) -> str:
+    """Where the sources of a place can be read, empty where that isn't known. A line of a cell is no line of its file."""
+    if not audit.source_url:
+        return ""
+    template = audit.source_url.partition("#")[0] if where.cell else audit.source_url
+    commit = audit.revision.commit if audit.revision else "HEAD"
+    filled = template.replace("{commit}", commit).replace("{line}", str(where.line))
+    return filled.replace("{path}", quote(where.path, safe="/"))
 
 
 def _finding(report: Report, finding: found.Finding) -> Finding:
