@@ -133,7 +133,9 @@ def patch(files: Sequence[FixedFile]) -> bytes:
     for file in files:
         before, after = _rows(file.before), _rows(file.after)
         name = os.fsencode(file.target.name.replace(os.sep, "/"))
-        rows = difflib.diff_bytes(difflib.unified_diff, before, after, b"a/" + name, b"b/" + name, lineterm=b"\n")
+        rows = difflib.diff_bytes(
+            difflib.unified_diff, before, after, b"a/" + name, b"b/" + name, lineterm=b"\n"
+        )
         for row in rows:
             out.append(row if row.endswith(b"\n") else row + b"\n\\ No newline at end of file\n")
     return b"".join(out)

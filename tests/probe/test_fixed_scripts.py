@@ -55,11 +55,17 @@ ALIKE = [32] * 7
 
 # rule -> (valid targets of each microbatch, loss, update)
 CASES = {
-    "ACC202": (VARYING, COUNTED, UPDATE.replace("            scheduler.step()\n", "") + "        scheduler.step()\n"),
+    "ACC202": (
+        VARYING,
+        COUNTED,
+        UPDATE.replace("            scheduler.step()\n", "") + "        scheduler.step()\n",
+    ),
     "ACC401": (
         VARYING,
         COUNTED,
-        UPDATE.replace("backward()\n", "backward()\n        nn.utils.clip_grad_norm_(model.parameters(), 0.01)\n"),
+        UPDATE.replace(
+            "backward()\n", "backward()\n        nn.utils.clip_grad_norm_(model.parameters(), 0.01)\n"
+        ),
     ),
     "ACC204": (
         VARYING,

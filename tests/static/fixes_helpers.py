@@ -38,4 +38,6 @@ def apply(source: str, fix: Fix) -> str:
 
 
 def told(findings) -> str:
-    return "; ".join(f"{f.name}:{f.span.line} ({f.confidence.label}) {f.message}" for f in findings) or "nothing"
+    return (
+        "; ".join(f"{f.name}:{f.span.line} ({f.confidence.label}) {f.message}" for f in findings) or "nothing"
+    )

@@ -13,17 +13,40 @@ from accumlint.static.fixes.offer import fix_file, fixes_for
 from accumlint.static.fixes.registry import FIXERS
 
 PAGES = [rule for rule in knowledge.rules().values() if rule.clause not in ("C0", "C9")]
-BAD = [(rule, example) for rule in PAGES for example in rule.examples if example.kind == "bad" and rule.code in FIXERS]
+BAD = [
+    (rule, example)
+    for rule in PAGES
+    for example in rule.examples
+    if example.kind == "bad" and rule.code in FIXERS
+]
 
 # examples whose fix is not found; each of these turns red as soon as it is
 WAITING = {
-    ("ACC102", "a Trainer loss function that ignores the count"): "needs another reduction, which is the author's to choose",
+    (
+        "ACC102",
+        "a Trainer loss function that ignores the count",
+    ): "needs another reduction, which is the author's to choose",
     ("ACC201", "the accumulation count divides but gates nothing"): "the loop would have to learn to count",
-    ("ACC204", "inside accumulate and before the backward"): "whole windows told by a remainder of a literal count as windows with a tail",
-    ("ACC302", "a helper that back-propagates under ExitStack"): "the forward would have to move into another function",
-    ("ACC303", "every microbatch of the window under no_sync"): "the loop would have to learn which microbatch is its last",
-    ("ACC303", "FSDP2 sync is switched off and never on again"): "the loop would have to learn which microbatch is its last",
-    ("ACC704", "the update counter that drives the learning rate is lost"): "the loop would have to start at the count that was restored",
+    (
+        "ACC204",
+        "inside accumulate and before the backward",
+    ): "whole windows told by a remainder of a literal count as windows with a tail",
+    (
+        "ACC302",
+        "a helper that back-propagates under ExitStack",
+    ): "the forward would have to move into another function",
+    (
+        "ACC303",
+        "every microbatch of the window under no_sync",
+    ): "the loop would have to learn which microbatch is its last",
+    (
+        "ACC303",
+        "FSDP2 sync is switched off and never on again",
+    ): "the loop would have to learn which microbatch is its last",
+    (
+        "ACC704",
+        "the update counter that drives the learning rate is lost",
+    ): "the loop would have to start at the count that was restored",
 }
 SAFE_IS_BEST = {"none": 0, "unsafe": 1, "safe": 2}
 
@@ -35,7 +58,9 @@ def _name(value: object) -> str:
 @pytest.mark.parametrize(("rule", "example"), BAD, ids=_name)
 def test_a_bad_example_is_fixed_and_nothing_new_is_found(rule, example, tmp_path):
     path = tmp_path / "example.py"
-    fixes = [fix for finding, fix in offered(example.code.encode(), path, tmp_path) if finding.rule == rule.code]
+    fixes = [
+        fix for finding, fix in offered(example.code.encode(), path, tmp_path) if finding.rule == rule.code
+    ]
     if (rule.code, example.title) in WAITING:
         assert not any(fixes), "it is fixed by now"
         return
@@ -54,7 +79,9 @@ def test_a_page_promises_what_its_fixers_do(tmp_path):
                 for finding, fix in offered(example.code.encode(), tmp_path / "example.py", tmp_path):
                     if finding.rule == rule.code and fix is not None:
                         best = max(best, "safe" if fix.safe else "unsafe", key=SAFE_IS_BEST.__getitem__)
-        assert rule.fix == best, f"{rule.code}: the page says {rule.fix}, the best fix of its examples is {best}"
+        assert rule.fix == best, (
+            f"{rule.code}: the page says {rule.fix}, the best fix of its examples is {best}"
+        )
 
 
 # one example of each kind of change, written in every way
@@ -98,13 +125,17 @@ def test_a_fix_keeps_the_way_in_which_a_file_is_written(kind, write, tmp_path):
 
 
 def test_findings_that_are_not_the_engines_get_no_fix(tmp_path):
-    rule, example = BAD[0]
+    _, example = BAD[0]
     source = example.code.encode()
     found = findings_of(source, "example.py", tmp_path)
     assert all(fixes_for(source, "example.py", found, Project(tmp_path), EngineSettings()))
     assert fixes_for(source, "other.py", found, Project(tmp_path), EngineSettings()) == [None] * len(found)
-    assert fixes_for(b"x = 1\n" + source, "example.py", found, Project(tmp_path), EngineSettings()) == [None] * len(found)
-    assert fixes_for(b"def broken(:\n", "example.py", found, Project(tmp_path), EngineSettings()) == [None] * len(found)
+    assert fixes_for(b"x = 1\n" + source, "example.py", found, Project(tmp_path), EngineSettings()) == [
+        None
+    ] * len(found)
+    assert fixes_for(b"def broken(:\n", "example.py", found, Project(tmp_path), EngineSettings()) == [
+        None
+    ] * len(found)
 
 
 LOOP = """\
@@ -179,8 +210,15 @@ def test_a_statement_moves_with_its_comments_and_leaves_the_rest(layout, tmp_pat
     ("update", "why"),
     [
         (GATE + "        scheduler.step()\n        print(scheduler.get_last_lr(), norm)\n", ""),
-        ("        norm = scheduler.step()\n" + GATE + "        print(norm)\n", "what it binds is read elsewhere"),
-        (GATE + "        if args.plain:\n            print(i)\n        else:\n            scheduler.step()\n", "its arm has a sister"),
+        (
+            "        norm = scheduler.step()\n" + GATE + "        print(norm)\n",
+            "what it binds is read elsewhere",
+        ),
+        (
+            GATE
+            + "        if args.plain:\n            print(i)\n        else:\n            scheduler.step()\n",
+            "its arm has a sister",
+        ),
     ],
 )
 def test_what_would_mean_something_else_is_not_moved(update, why, tmp_path):

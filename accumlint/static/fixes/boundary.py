@@ -80,19 +80,24 @@ def move_count(script: Script, finding: Finding) -> Iterator[Proposal]:
     """ACC701: a counter that is held against a number of updates counts updates."""
     for related in finding.related:
         for proposal in _move(script, dataclasses.replace(finding, span=related.span), Kind.COUNT):
-            yield proposal._replace(moves_boundary=True, why_unsafe=proposal.why_unsafe or _seen_between(script, proposal))
+            yield proposal._replace(
+                moves_boundary=True, why_unsafe=proposal.why_unsafe or _seen_between(script, proposal)
+            )
 
 
 def _seen_between(script: Script, proposal: Proposal) -> str:
     """Why a counter that moves at another place is seen with another value; empty where nobody looks in between."""
-    low, high = min(change.start for change in proposal.changes), max(change.end for change in proposal.changes)
+    low, high = (
+        min(change.start for change in proposal.changes),
+        max(change.end for change in proposal.changes),
+    )
     for node in names.walk(script.tree):
         if isinstance(node, cst.AugAssign) and low <= script.start(node) <= high:
             counter = script.code(node.target)
             for other in names.walk(script.tree):
-                if isinstance(other, (cst.Name, cst.Attribute)) and script.code(other) == counter and not script.inside(other, node):
-                    if low <= script.start(other) <= high:
-                        return f"`{counter}` is read on line {script.line(other)}, before it has moved now"
+                same = isinstance(other, (cst.Name, cst.Attribute)) and script.code(other) == counter
+                if same and not script.inside(other, node) and low <= script.start(other) <= high:
+                    return f"`{counter}` is read on line {script.line(other)}, before it has moved now"
     return ""
 
 
@@ -105,11 +110,22 @@ def move_step(script: Script, finding: Finding) -> Iterator[Proposal]:
     trace, _, step = found
     statement = script.statement(node)
     for other in trace.events:
-        gates = [gate for gate in (script.node(site) for site in other.gates if site not in step.gates) if isinstance(gate, cst.If)]
+        gates = [
+            gate
+            for gate in (script.node(site) for site in other.gates if site not in step.gates)
+            if isinstance(gate, cst.If)
+        ]
         inner = script.node(other.site)
-        if other.kind in (Kind.CLEAR, Kind.SCHEDULE) and gates and inner is not None and script.inside(inner, gates[0]):
+        if (
+            other.kind in (Kind.CLEAR, Kind.SCHEDULE)
+            and gates
+            and inner is not None
+            and script.inside(inner, gates[0])
+        ):
             anchor = _child_of_arm(script, gates[0], inner)
-            chain = [each for each in map(script.node, (step.site, *reversed(step.stack))) if each is not None]
+            chain = [
+                each for each in map(script.node, (step.site, *reversed(step.stack))) if each is not None
+            ]
             here = [each for each in chain if script.function_of(each) is script.function_of(anchor)]
             statement = script.statement(here[0]) if here else statement
             if script.inside(anchor, statement) or not available(script, statement, anchor):
@@ -118,7 +134,11 @@ def move_step(script: Script, finding: Finding) -> Iterator[Proposal]:
             put = moving.put(script, lifted, anchor, after=False)
             if put is not None:
                 beside = _follows(script, statement, gates[0])
-                why = "" if beside else "the step now comes behind what stood between it and the boundary, also without accumulation"
+                why = (
+                    ""
+                    if beside
+                    else "the step now comes behind what stood between it and the boundary, also without accumulation"
+                )
                 title = f"Move `{_short(script, statement)}` to the boundary, before {_named(script, anchor)}"
                 yield Proposal(title, (lifted.change, put), why, moves_boundary=True)
             return
@@ -140,7 +160,8 @@ def rename_hook(script: Script, finding: Finding) -> Iterator[Proposal]:
         return
     owner = script.class_of(function)
     if owner is None or any(
-        isinstance(each, cst.FunctionDef) and each.name.value == "on_before_optimizer_step" for each in names.walk(owner)
+        isinstance(each, cst.FunctionDef) and each.name.value == "on_before_optimizer_step"
+        for each in names.walk(owner)
     ):
         return
     parameters = function.params.params
@@ -149,7 +170,8 @@ def rename_hook(script: Script, finding: Finding) -> Iterator[Proposal]:
     name = Change(script.start(function.name), script.end(function.name), "on_before_optimizer_step")
     behind = script.end(parameters[0])
     yield Proposal(
-        "Clip in on_before_optimizer_step, which Lightning calls once per window", (name, Change(behind, behind, ", optimizer"))
+        "Clip in on_before_optimizer_step, which Lightning calls once per window",
+        (name, Change(behind, behind, ", optimizer")),
     )
 
 
@@ -193,7 +215,13 @@ def _irregular(finding: Finding) -> str:
 
 
 def _moved(
-    script: Script, lifted: Lifted, unit: cst.CSTNode, places: list[tuple[cst.CSTNode, bool]], kind: Kind, guard: str, why_unsafe: str
+    script: Script,
+    lifted: Lifted,
+    unit: cst.CSTNode,
+    places: list[tuple[cst.CSTNode, bool]],
+    kind: Kind,
+    guard: str,
+    why_unsafe: str,
 ) -> Iterator[Proposal]:
     unique = list({id(anchor): (anchor, after) for anchor, after in places}.values())
     forms = [lifted]
@@ -246,7 +274,11 @@ def _framework_guard(script: Script, event: Event, step: Event) -> str:
         if isinstance(each, cst.With):
             for item in each.items:
                 call = item.item
-                if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value == "accumulate":
+                if (
+                    isinstance(call, cst.Call)
+                    and isinstance(call.func, cst.Attribute)
+                    and call.func.attr.value == "accumulate"
+                ):
                     return script.code(call.func.value)
     return ""
 
@@ -254,28 +286,33 @@ def _framework_guard(script: Script, event: Event, step: Event) -> str:
 def _guard_in_place(script: Script, statement: cst.CSTNode, guard: str, kind: Kind) -> Iterator[Proposal]:
     """Under Accelerate the documented idiom is a condition around the call where it stands."""
     unit = moving.whole(script, statement)
-    if moving.shares_line(script, unit) or (names.bound(unit) and _read_outside(script, unit, None)):
+    if names.bound(unit) and _read_outside(script, unit, None):
         return
-    start = script.start(unit)
-    indent = script.indentation(unit)
-    first, last = script.line(unit), moving.last_line(script, unit)
-    inside = moving.string_lines(script, unit)
-    changes = [Change(start, start, f"if {guard}.sync_gradients:{script.newline}{indent}{script.indent}")]
-    for number in range(first + 1, last + 1):
-        if number not in inside and script.lines.content(number).strip():
-            at = script.lines.offset(number, 1)
-            changes.append(Change(at, at, script.indent))
-    yield Proposal(f"Call `{_short(script, unit)}` only where gradients are synchronised", tuple(changes))
+    changes = moving.guard_where_it_stands(script, unit, f"{guard}.sync_gradients")
+    if changes:
+        yield Proposal(
+            f"Call `{_short(script, unit)}` only where gradients are synchronised",
+            tuple(changes),
+            "",
+            _REORDERED[kind],
+        )
 
 
-def _remove(script: Script, trace: Trace, event: Event, statement: cst.CSTNode, kind: Kind) -> Iterator[Proposal]:
+def _remove(
+    script: Script, trace: Trace, event: Event, statement: cst.CSTNode, kind: Kind
+) -> Iterator[Proposal]:
     """Where the boundary has the same call already, the one inside the window is one too many."""
     if kind not in (Kind.CLIP, Kind.CLEAR, Kind.UNSCALE):
         return
     code = _short(script, statement)
     for other in trace.events:
         node = script.node(other.site)
-        if other.kind is kind and other.site != event.site and node is not None and len(other.gates) > len(event.gates):
+        if (
+            other.kind is kind
+            and other.site != event.site
+            and node is not None
+            and len(other.gates) > len(event.gates)
+        ):
             if _short(script, script.statement(node)) == code:
                 title = f"Remove `{code}`: line {script.line(node)} does the same at the boundary"
                 yield Proposal(title, (moving.lift(script, statement).change,))
@@ -318,7 +355,12 @@ def _units(script: Script, statement: cst.CSTNode, steps: list[Event], flags: se
         elif isinstance(each, (cst.Else, cst.For, cst.While, cst.With, cst.Try)):
             break
     tests = [script.code(each.test) for each in own]
-    gates = [script.code(gate.test) for step in steps for gate in map(script.node, step.gates) if isinstance(gate, cst.If)]
+    gates = [
+        script.code(gate.test)
+        for step in steps
+        for gate in map(script.node, step.gates)
+        if isinstance(gate, cst.If)
+    ]
     switched = [test for test in tests if any(flag in test for flag in flags)]
     forms = [_Unit(unit, unit)] if whole else []
     if own and not switched:
@@ -355,7 +397,11 @@ def _anchors(script: Script, event: Event, step: Event) -> Iterator[cst.CSTNode]
     while shared < min(len(event.stack), len(step.stack)) and event.stack[shared] == step.stack[shared]:
         shared += 1
     chain = [*step.stack[shared:], step.site]
-    gates = [g for g in (script.node(site) for site in step.gates if site not in event.gates) if isinstance(g, cst.If)]
+    gates = [
+        g
+        for g in (script.node(site) for site in step.gates if site not in event.gates)
+        if isinstance(g, cst.If)
+    ]
     for position in range(len(chain) - 1, -1, -1):
         node = script.node(chain[position])
         if node is None:
@@ -364,7 +410,12 @@ def _anchors(script: Script, event: Event, step: Event) -> Iterator[cst.CSTNode]
         own = [gate for gate in gates if script.inside(node, gate) and script.function_of(gate) is function]
         for gate in own:
             yield _child_of_arm(script, gate, node)
-        if not own and position > 0 and isinstance(function, cst.FunctionDef) and isinstance(function.body, cst.IndentedBlock):
+        if (
+            not own
+            and position > 0
+            and isinstance(function, cst.FunctionDef)
+            and isinstance(function.body, cst.IndentedBlock)
+        ):
             child = script.child_in(function.body, node)
             if child is not None:
                 yield child
@@ -447,7 +498,12 @@ def _read_outside(script: Script, unit: cst.CSTNode, anchor: cst.CSTNode | None)
         for reader in names.readers(function, name):
             if script.inside(reader, unit):
                 continue
-            if anchor is not None and block is not None and script.inside(reader, block) and script.start(reader) > script.start(anchor):
+            if (
+                anchor is not None
+                and block is not None
+                and script.inside(reader, block)
+                and script.start(reader) > script.start(anchor)
+            ):
                 continue
             if isinstance(unit, cst.For) and any(isinstance(e, cst.For) for e in script.ancestors(reader)):
                 continue  # the variable of a loop of its own

@@ -58,14 +58,20 @@ def hold(script: Script, finding: Finding) -> Iterator[Proposal]:
         return
     changes.append(_added(script, entry, lines))
     what = " and ".join(missing)
-    title = f"Save the state of the {what}" + (", and restore it where it is there" if restoring is not None else "")
+    title = f"Save the state of the {what}" + (
+        ", and restore it where it is there" if restoring is not None else ""
+    )
     yield Proposal(title, tuple(changes), _WHY)
 
 
 def _optimizer_entry(script: Script, function: cst.CSTNode) -> cst.DictElement | None:
     """``"optimizer": optimizer.state_dict()`` in the function that saves."""
     for each in names.walk(function):
-        if isinstance(each, cst.DictElement) and "optim" in script.code(each.key) and ".state_dict()" in script.code(each.value):
+        if (
+            isinstance(each, cst.DictElement)
+            and "optim" in script.code(each.key)
+            and ".state_dict()" in script.code(each.value)
+        ):
             return each
     return None
 
@@ -76,7 +82,11 @@ def _receiver(script: Script, kind: Kind) -> cst.BaseExpression | None:
         for event in trace.events:
             node = script.node(event.site) if event.kind is kind else None
             call = node.value if isinstance(node, cst.Expr) else node
-            if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and isinstance(call.func.value, (cst.Name, cst.Attribute)):
+            if (
+                isinstance(call, cst.Call)
+                and isinstance(call.func, cst.Attribute)
+                and isinstance(call.func.value, (cst.Name, cst.Attribute))
+            ):
                 return call.func.value
     return None
 
@@ -84,9 +94,18 @@ def _receiver(script: Script, kind: Kind) -> cst.BaseExpression | None:
 def _restoring(script: Script) -> tuple[cst.CSTNode, str] | None:
     """(the statement that restores the optimizer, the checkpoint that it takes the state from)."""
     for node in script.module.sites:
-        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "load_state_dict" and node.args:
+        if (
+            isinstance(node, cst.Call)
+            and isinstance(node.func, cst.Attribute)
+            and node.func.attr.value == "load_state_dict"
+            and node.args
+        ):
             value = node.args[0].value
-            if "optim" in script.code(node.func.value) and isinstance(value, cst.Subscript) and isinstance(value.value, cst.Name):
+            if (
+                "optim" in script.code(node.func.value)
+                and isinstance(value, cst.Subscript)
+                and isinstance(value.value, cst.Name)
+            ):
                 statement = script.statement(node)
                 if isinstance(statement, cst.Expr):
                     return statement, script.code(value.value)
@@ -96,7 +115,11 @@ def _restoring(script: Script) -> tuple[cst.CSTNode, str] | None:
 def _passed(script: Script, receiver: cst.BaseExpression, target: cst.CSTNode) -> list[Change] | None:
     """The changes that make a name known in a function: none where it is, else a parameter and its arguments."""
     if not isinstance(receiver, cst.Name):
-        return [] if scope.means_the_same(script, names.read(receiver), script.function_of(receiver), target) else None
+        return (
+            []
+            if scope.means_the_same(script, names.read(receiver), script.function_of(receiver), target)
+            else None
+        )
     name = receiver.value
     source = script.function_of(receiver)
     if scope.means_the_same(script, {name}, source, target):
@@ -104,16 +127,29 @@ def _passed(script: Script, receiver: cst.BaseExpression, target: cst.CSTNode) -
     if not isinstance(target, cst.FunctionDef) or name in names.locals_of(target):
         return None
     parameters = target.params
-    if not parameters.params or parameters.kwonly_params or isinstance(parameters.star_arg, cst.Param) or parameters.star_kwarg:
+    if (
+        not parameters.params
+        or parameters.kwonly_params
+        or isinstance(parameters.star_arg, cst.Param)
+        or parameters.star_kwarg
+    ):
         return None
     if any(each.default is not None for each in parameters.params):
         return None
     at = script.end(parameters.params[-1])
     changes = [Change(at, at, f", {name}")]
     for node in script.module.sites:
-        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == target.name.value:
+        if (
+            isinstance(node, cst.Call)
+            and isinstance(node.func, cst.Name)
+            and node.func.value == target.name.value
+        ):
             caller = script.function_of(node)
-            if not node.args or any(each.star or each.keyword for each in node.args) or name not in names.locals_of(caller):
+            if (
+                not node.args
+                or any(each.star or each.keyword for each in node.args)
+                or name not in names.locals_of(caller)
+            ):
                 return None
             if script.start(node) < min(script.start(binder) for binder in names.binders(caller, name)):
                 return None

@@ -21,7 +21,12 @@ def clear_after_step(script: Script, finding: Finding) -> Iterator[Proposal]:
     call = node.value if isinstance(node, cst.Expr) else node
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return
-    scaled = bool(call.args) and call.args[0].keyword is None and found is not None and found[2].details.get("scaler", -1) >= 0
+    scaled = (
+        bool(call.args)
+        and call.args[0].keyword is None
+        and found is not None
+        and found[2].details.get("scaler", -1) >= 0
+    )
     optimizer = script.code(call.args[0].value if scaled else call.func.value)
     code = f"{optimizer}.zero_grad()"
     put = moving.put(script, moving.written(code), clearing_place(script, script.statement(call)), after=True)

@@ -22,10 +22,16 @@ def in_updates(script: Script, finding: Finding) -> Iterator[Proposal]:
     scope = statement.test if isinstance(statement, (cst.If, cst.While)) else statement
     for k in window.spelled_at(script, statement):
         for each in names.walk(scope):
-            if isinstance(each, cst.BinaryOperation) and isinstance(each.operator, cst.Modulo) and script.code(each.right) != k:
+            if (
+                isinstance(each, cst.BinaryOperation)
+                and isinstance(each.operator, cst.Modulo)
+                and script.code(each.right) != k
+            ):
                 new = f"({_bracketed(script, each.right)} * {k})"
                 change = Change(script.outer_start(each.right), script.outer_end(each.right), new)
-                yield Proposal(f"Count the interval in microbatches: `{new[1:-1]}`", (change,), moves_boundary=True)
+                yield Proposal(
+                    f"Count the interval in microbatches: `{new[1:-1]}`", (change,), moves_boundary=True
+                )
             elif isinstance(each, cst.Comparison) and not any(True for _ in window.modulos(each)):
                 yield _floored(script, each.left, k)
             elif isinstance(each, cst.Call):

@@ -31,7 +31,9 @@ def drop(script: Script, finding: Finding) -> Iterator[Proposal]:
         reason = ""
         if others:
             lines = ", ".join(str(script.line(reader)) for reader in others)
-            reason = f"`{others[0].value}` is also read on line {lines}, where it becomes {code} times as large"
+            reason = (
+                f"`{others[0].value}` is also read on line {lines}, where it becomes {code} times as large"
+            )
         yield Proposal(f"Remove the division by `{code}`", (change, *undone), reason)
 
 
@@ -53,7 +55,11 @@ def _divisions(script: Script, finding: Finding) -> list[cst.CSTNode]:
                     node = script.node(site)
                     if node is not None and _divisor(node) is not None:
                         found.setdefault(id(node), node)
-    plain = [node for node in found.values() if script.code(_divisor(node) or node) in k or _is_window(script, _divisor(node))]
+    plain = [
+        node
+        for node in found.values()
+        if script.code(_divisor(node) or node) in k or _is_window(script, _divisor(node))
+    ]
     return plain or list(found.values())
 
 
@@ -69,7 +75,11 @@ def _divisor(node: cst.CSTNode) -> cst.BaseExpression | None:
         return node.right
     if isinstance(node, cst.AugAssign) and isinstance(node.operator, cst.DivideAssign):
         return node.value
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in ("div", "div_", "true_divide"):
+    if (
+        isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Attribute)
+        and node.func.attr.value in ("div", "div_", "true_divide")
+    ):
         return node.args[0].value if len(node.args) == 1 else None
     return None
 
@@ -88,9 +98,9 @@ def _without(script: Script, node: cst.CSTNode, statement: cst.CSTNode) -> Chang
     left = _dividend(node)
     if isinstance(node, cst.AugAssign):
         return moving.lift(script, statement).change
-    if isinstance(statement, cst.Assign) and statement.value is node and len(statement.targets) == 1:
-        if script.code(statement.targets[0].target) == script.outer_code(left):
-            return moving.lift(script, statement).change
+    only = isinstance(statement, cst.Assign) and statement.value is node and len(statement.targets) == 1
+    if isinstance(statement, cst.Assign) and only and script.code(statement.targets[0].target) == script.outer_code(left):
+        return moving.lift(script, statement).change
     simple = isinstance(left, (cst.Name, cst.Attribute, cst.Call, cst.Subscript))
     if simple and not left.lpar:
         return Change(script.outer_start(node), script.outer_end(node), script.code(left))
@@ -100,11 +110,20 @@ def _without(script: Script, node: cst.CSTNode, statement: cst.CSTNode) -> Chang
 def _inlined(script: Script, node: cst.CSTNode, statement: cst.CSTNode) -> tuple[Change, ...]:
     """``scaled = loss / k`` that only backward reads: the loss itself goes there. Empty where that isn't so."""
     left = _dividend(node)
-    if not isinstance(statement, cst.Assign) or statement.value is not node or not isinstance(left, cst.Name) or len(statement.targets) != 1:
+    if (
+        not isinstance(statement, cst.Assign)
+        or statement.value is not node
+        or not isinstance(left, cst.Name)
+        or len(statement.targets) != 1
+    ):
         return ()
     target = statement.targets[0].target
     function = script.function_of(statement)
-    if not isinstance(target, cst.Name) or target.value == left.value or len(list(names.binders(function, target.value))) != 1:
+    if (
+        not isinstance(target, cst.Name)
+        or target.value == left.value
+        or len(list(names.binders(function, target.value))) != 1
+    ):
         return ()
     readers = list(names.readers(function, target.value))
     if len(readers) != 1 or not _goes_to_backward(script, readers[0]):
@@ -113,7 +132,9 @@ def _inlined(script: Script, node: cst.CSTNode, statement: cst.CSTNode) -> tuple
     return moving.lift(script, statement).change, Change(script.start(reader), script.end(reader), left.value)
 
 
-def _reads(script: Script, node: cst.CSTNode, statement: cst.CSTNode, divisor: str) -> tuple[list[Change], list[cst.Name]]:
+def _reads(
+    script: Script, node: cst.CSTNode, statement: cst.CSTNode, divisor: str
+) -> tuple[list[Change], list[cst.Name]]:
     """Who else sees the divided value: multiplications that undo the division, with their removal, and others."""
     if not isinstance(statement, (cst.Assign, cst.AugAssign)):
         return [], []
@@ -138,7 +159,12 @@ def undoing(script: Script, reader: cst.Name, divisor: str) -> cst.BinaryOperati
     child: cst.CSTNode = reader
     for each in script.ancestors(reader):
         if isinstance(each, cst.BinaryOperation):
-            if isinstance(each.operator, cst.Multiply) and each.left is child and script.outer_code(each.right) == divisor and not each.lpar:
+            if (
+                isinstance(each.operator, cst.Multiply)
+                and each.left is child
+                and script.outer_code(each.right) == divisor
+                and not each.lpar
+            ):
                 return each
             return None
         if not isinstance(each, (cst.Name, cst.Attribute, cst.Call)):
@@ -176,7 +202,8 @@ def add(script: Script, finding: Finding) -> Iterator[Proposal]:
         yield Proposal(
             f"Call `{accelerator}.backward()`, which divides by the window",
             (Change(script.outer_start(call), script.outer_end(call), f"{accelerator}.backward({loss})"),),
-            reason or "accelerator.backward() also scales the loss under float16, where the plain backward did not",
+            reason
+            or "accelerator.backward() also scales the loss under float16, where the plain backward did not",
         )
         return
     loss_node = _scaled_loss(call)
@@ -197,7 +224,11 @@ def _call_of_backward(node: cst.CSTNode | None) -> cst.Call | None:
     if node is None:
         return None
     for each in names.walk(node):
-        if isinstance(each, cst.Call) and isinstance(each.func, cst.Attribute) and each.func.attr.value in _BACKWARD:
+        if (
+            isinstance(each, cst.Call)
+            and isinstance(each.func, cst.Attribute)
+            and each.func.attr.value in _BACKWARD
+        ):
             return each
     return None
 
@@ -206,7 +237,12 @@ def _scaled_loss(call: cst.Call) -> cst.BaseExpression | None:
     """The loss of a backward: its receiver, what the receiver scales, or its argument."""
     assert isinstance(call.func, cst.Attribute)
     receiver = call.func.value
-    if isinstance(receiver, cst.Call) and isinstance(receiver.func, cst.Attribute) and receiver.func.attr.value == "scale" and len(receiver.args) == 1:
+    if (
+        isinstance(receiver, cst.Call)
+        and isinstance(receiver.func, cst.Attribute)
+        and receiver.func.attr.value == "scale"
+        and len(receiver.args) == 1
+    ):
         return receiver.args[0].value
     if call.args and call.args[0].keyword is None:
         return call.args[0].value
@@ -219,6 +255,10 @@ def _accelerator(script: Script, call: cst.Call) -> str:
         if isinstance(each, cst.With):
             for item in each.items:
                 made = item.item
-                if isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute) and made.func.attr.value == "accumulate":
+                if (
+                    isinstance(made, cst.Call)
+                    and isinstance(made.func, cst.Attribute)
+                    and made.func.attr.value == "accumulate"
+                ):
                     return script.code(made.func.value)
     return ""

@@ -50,7 +50,11 @@ def shift(script: Script, finding: Finding) -> Iterator[Proposal]:
 
 def _shifted(script: Script, index: cst.BaseExpression) -> Iterator[str]:
     """Spellings of the index one microbatch later or earlier."""
-    if isinstance(index, cst.BinaryOperation) and isinstance(index.operator, (cst.Add, cst.Subtract)) and script.code(index.right) == "1":
+    if (
+        isinstance(index, cst.BinaryOperation)
+        and isinstance(index.operator, (cst.Add, cst.Subtract))
+        and script.code(index.right) == "1"
+    ):
         yield script.outer_code(index.left)
         return
     code = script.outer_code(index)
@@ -58,7 +62,9 @@ def _shifted(script: Script, index: cst.BaseExpression) -> Iterator[str]:
     yield f"({code} - 1)"
 
 
-def _conjunction(script: Script, modulo: cst.BinaryOperation) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+def _conjunction(
+    script: Script, modulo: cst.BinaryOperation
+) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
     """(the half with the modulo, the whole) where it is one half of an ``and``."""
     child: cst.CSTNode = modulo
     for each in script.ancestors(modulo):
@@ -92,7 +98,12 @@ def turn(script: Script, finding: Finding) -> Iterator[Proposal]:
             yield Proposal(title, (Change(at, at + 2, new),), reason, moves_boundary=True)
         elif isinstance(each, cst.UnaryOperation) and isinstance(each.operator, cst.Not):
             code = script.outer_code(each.expression)
-            yield Proposal(title, (Change(script.outer_start(each), script.outer_end(each), code),), reason, moves_boundary=True)
+            yield Proposal(
+                title,
+                (Change(script.outer_start(each), script.outer_end(each), code),),
+                reason,
+                moves_boundary=True,
+            )
     if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
         end = script.outer_end(test)
         yield Proposal(title, (Change(end, end, " == 0"),), reason, moves_boundary=True)
@@ -102,7 +113,9 @@ def unnest(script: Script, finding: Finding) -> Iterator[Proposal]:
     """ACC209: the framework counts microbatches, so the script's own condition around the update goes."""
     node = script.at(finding)
     gate = script.statement(node) if node is not None else None
-    if not isinstance(gate, cst.If) or gate.orelse is not None or not isinstance(gate.body, cst.IndentedBlock) or isinstance(script.parent(gate), cst.If):
+    if not isinstance(gate, cst.If) or gate.orelse is not None or isinstance(script.parent(gate), cst.If):
+        return
+    if not isinstance(gate.body, cst.IndentedBlock):
         return
     if any(not _held_back(script, each) for each in gate.body.body):
         yield from _ask_accelerator(script, gate)
@@ -123,14 +136,24 @@ def unnest(script: Script, finding: Finding) -> Iterator[Proposal]:
 def _held_back(script: Script, statement: cst.CSTNode) -> bool:
     """A call that the framework itself keeps from doing anything before the boundary."""
     code = script.code(statement)
-    return code.endswith(")") and any(f".{name}(" in code for name in ("step", "zero_grad")) and "=" not in code.split("(")[0]
+    return (
+        code.endswith(")")
+        and any(f".{name}(" in code for name in ("step", "zero_grad"))
+        and "=" not in code.split("(")[0]
+    )
 
 
 def _ask_accelerator(script: Script, gate: cst.If) -> Iterator[Proposal]:
     """Where more hangs on the condition than the framework holds back, the accelerator knows when the boundary is."""
     for node in script.module.sites:
-        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "accumulate":
+        if (
+            isinstance(node, cst.Call)
+            and isinstance(node.func, cst.Attribute)
+            and node.func.attr.value == "accumulate"
+        ):
             test = f"{script.code(node.func.value)}.sync_gradients"
             change = Change(script.outer_start(gate.test), script.outer_end(gate.test), test)
-            yield Proposal(f"Test `{test}`, which counts the microbatches already", (change,), moves_boundary=True)
+            yield Proposal(
+                f"Test `{test}`, which counts the microbatches already", (change,), moves_boundary=True
+            )
             return

@@ -88,12 +88,15 @@ def lift(script: Script, statement: cst.CSTNode) -> Lifted:
     inside = string_lines(script, statement)
     fixed = frozenset(number - first for number in inside)
     lines = tuple(
-        line if number in fixed or not line.startswith(indent) else line[len(indent) :] for number, line in enumerate(raw)
+        line if number in fixed or not line.startswith(indent) else line[len(indent) :]
+        for number, line in enumerate(raw)
     )
     small = len(lines) == 1 and isinstance(statement, cst.SimpleStatementLine) and "#" not in lines[0]
     block, _ = script.block_of(statement)
     if len(children(block)) == 1:
-        change = Change(script.lines.offset(first, 1), script.lines.offset(last, len(raw[-1]) + 1), f"{indent}pass")
+        change = Change(
+            script.lines.offset(first, 1), script.lines.offset(last, len(raw[-1]) + 1), f"{indent}pass"
+        )
     else:
         change = removal(script, first, last)
     return Lifted(lines, fixed, change, small)
@@ -102,7 +105,11 @@ def lift(script: Script, statement: cst.CSTNode) -> Lifted:
 def removal(script: Script, first: int, last: int) -> Change:
     """Take whole lines out; a text without a final line end stays one, blank lines around them become one."""
     start, end = script.lines.offset(first, 1), script.lines.end(last)
-    if 1 < first and last < len(script.lines) and not (script.lines.content(first - 1) + script.lines.content(last + 1)).strip():
+    if (
+        1 < first
+        and last < len(script.lines)
+        and not (script.lines.content(first - 1) + script.lines.content(last + 1)).strip()
+    ):
         return Change(start, script.lines.end(last + 1), "")  # one of two blank lines that would meet
     if end == len(script.text) and not script.lines.ending(last) and first > 1:
         start -= len(script.lines.ending(first - 1))
@@ -139,8 +146,28 @@ def string_lines(script: Script, statement: cst.CSTNode) -> set[int]:
 
 def guarded(lifted: Lifted, test: str, indent: str) -> Lifted:
     """The same statement behind a condition."""
-    lines = (f"if {test}:", *(line if i in lifted.fixed or not line else indent + line for i, line in enumerate(lifted.lines)))
+    lines = (
+        f"if {test}:",
+        *(line if i in lifted.fixed or not line else indent + line for i, line in enumerate(lifted.lines)),
+    )
     return Lifted(lines, frozenset(i + 1 for i in lifted.fixed), lifted.change, False)
+
+
+def guard_where_it_stands(script: Script, statement: cst.CSTNode, test: str) -> list[Change]:
+    """Put a condition around a statement; empty where it shares its line with others."""
+    statement = whole(script, statement)
+    if shares_line(script, statement):
+        return []
+    start = script.start(statement)
+    indent = script.indentation(statement)
+    first, last = script.line(statement), last_line(script, statement)
+    inside = string_lines(script, statement)
+    changes = [Change(start, start, f"if {test}:{script.newline}{indent}{script.indent}")]
+    for number in range(first + 1, last + 1):
+        if number not in inside and script.lines.content(number).strip():
+            at = script.lines.offset(number, 1)
+            changes.append(Change(at, at, script.indent))
+    return changes
 
 
 def written(code: str) -> Lifted:

@@ -41,7 +41,9 @@ def _target_names(target: cst.CSTNode) -> Iterator[cst.Name]:
 
 def _bindings(node: cst.CSTNode) -> Iterator[cst.Name]:
     for each in walk(node):
-        if isinstance(each, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.For, cst.CompFor)):
+        if isinstance(
+            each, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.For, cst.CompFor)
+        ):
             yield from _target_names(each.target)
         elif isinstance(each, cst.AsName):
             yield from _target_names(each.name)
@@ -51,12 +53,14 @@ def _bindings(node: cst.CSTNode) -> Iterator[cst.Name]:
 
 def bound(node: cst.CSTNode) -> set[str]:
     """Names that the node binds: by assignment, loop, ``with``, ``import`` or definition."""
-    return {name.value for name in _bindings(node)} | {name for each in walk(node) for name in _imported(each)}
+    return {name.value for name in _bindings(node)} | {
+        name for each in walk(node) for name in _imported(each)
+    }
 
 
 def _imported(node: cst.CSTNode) -> Iterator[str]:
     if isinstance(node, cst.ImportAlias) and node.asname is None:
-        root = node.name
+        root: cst.BaseExpression = node.name
         while isinstance(root, cst.Attribute):
             root = root.value
         if isinstance(root, cst.Name):
@@ -65,12 +69,21 @@ def _imported(node: cst.CSTNode) -> Iterator[str]:
 
 def read(node: cst.CSTNode) -> set[str]:
     """Names that the node needs from outside: what it reads and doesn't itself bind in a loop or comprehension."""
-    targets = {id(name) for each in walk(node) if not isinstance(each, cst.AugAssign) for name in _own_targets(each)}
+    targets = {
+        id(name) for each in walk(node) if not isinstance(each, cst.AugAssign) for name in _own_targets(each)
+    }
     skipped = _skipped(node)
     loads = {
-        each.value for each in walk(node) if isinstance(each, cst.Name) and id(each) not in targets and id(each) not in skipped
+        each.value
+        for each in walk(node)
+        if isinstance(each, cst.Name) and id(each) not in targets and id(each) not in skipped
     }
-    inner = {name.value for each in walk(node) if isinstance(each, (cst.For, cst.CompFor)) for name in _target_names(each.target)}
+    inner = {
+        name.value
+        for each in walk(node)
+        if isinstance(each, (cst.For, cst.CompFor))
+        for name in _target_names(each.target)
+    }
     return loads - inner
 
 
@@ -85,10 +98,20 @@ def _own_targets(node: cst.CSTNode) -> Iterator[cst.Name]:
 
 def readers(node: cst.CSTNode, name: str) -> Iterator[cst.Name]:
     """Every place below the node that reads the name."""
-    targets = {id(each) for inner in walk(node) if not isinstance(inner, cst.AugAssign) for each in _own_targets(inner)}
+    targets = {
+        id(each)
+        for inner in walk(node)
+        if not isinstance(inner, cst.AugAssign)
+        for each in _own_targets(inner)
+    }
     skipped = _skipped(node)
     for each in walk(node):
-        if isinstance(each, cst.Name) and each.value == name and id(each) not in targets and id(each) not in skipped:
+        if (
+            isinstance(each, cst.Name)
+            and each.value == name
+            and id(each) not in targets
+            and id(each) not in skipped
+        ):
             yield each
 
 

@@ -14,7 +14,7 @@ from accumlint.static.fixes.editing import Change
 from accumlint.static.fixes.proposal import Proposal
 from accumlint.static.fixes.script import Script
 
-_WHY_TURNED = "replicas that drifted apart are now kept equal, also without accumulation"
+_WHY_TURNED = "replicas that drifted apart are now kept equal, perhaps without accumulation too"
 
 
 def widen(script: Script, finding: Finding) -> Iterator[Proposal]:
@@ -33,7 +33,9 @@ def widen(script: Script, finding: Finding) -> Iterator[Proposal]:
     needs = {name for item in context.items for name in names.read(item)}
     covered = body[start:stop]
     staying = [each for each in covered if names.bound(each) & needs]
-    change = _into_body(script, context, covered, staying) if staying else _header_before(script, context, covered)
+    change = (
+        _into_body(script, context, covered, staying) if staying else _header_before(script, context, covered)
+    )
     if change:
         yield Proposal("Begin the no_sync context before the forward", tuple(change))
 
@@ -44,7 +46,9 @@ def _into_body(
     """Move statements down into the context, past those that its header needs; empty where these need them in turn."""
     assert isinstance(context.body, cst.IndentedBlock)
     moved = [each for each in covered if not any(each is stays for stays in staying)]
-    if {name for each in moved for name in names.bound(each)} & {name for each in staying for name in names.read(each)}:
+    if {name for each in moved for name in names.bound(each)} & {
+        name for each in staying for name in names.read(each)
+    }:
         return []
     changes: list[Change] = []
     for each in moved:
@@ -65,7 +69,11 @@ def _forward_beside(script: Script, context: cst.With) -> cst.CSTNode | None:
                 for site in (*event.stack, event.site):
                     node = script.node(site)
                     child = script.child_in(block, node) if node is not None else None
-                    if child is not None and child is not context and script.start(child) < script.start(context):
+                    if (
+                        child is not None
+                        and child is not context
+                        and script.start(child) < script.start(context)
+                    ):
                         return child
     return None
 
@@ -119,7 +127,12 @@ def flag_first(script: Script, finding: Finding) -> Iterator[Proposal]:
     unit = statement
     block, _ = script.block_of(unit)
     outer = script.parent(block)
-    if len(moving.children(block)) == 1 and isinstance(outer, cst.If) and outer.orelse is None and not isinstance(script.parent(outer), cst.If):
+    if (
+        len(moving.children(block)) == 1
+        and isinstance(outer, cst.If)
+        and outer.orelse is None
+        and not isinstance(script.parent(outer), cst.If)
+    ):
         unit = outer
     block, child = script.block_of(unit)
     for trace in script.traces:
@@ -127,7 +140,12 @@ def flag_first(script: Script, finding: Finding) -> Iterator[Proposal]:
             if event.kind is Kind.FORWARD:
                 forward = script.node(event.site)
                 place = script.child_in(block, forward) if forward is not None else None
-                if place is not None and place is not child and script.start(place) < script.start(unit) and available(script, unit, place):
+                if (
+                    place is not None
+                    and place is not child
+                    and script.start(place) < script.start(unit)
+                    and available(script, unit, place)
+                ):
                     lifted = moving.lift(script, unit)
                     put = moving.put(script, lifted, place, after=False)
                     if put is not None:
@@ -149,12 +167,24 @@ def agree(script: Script, finding: Finding) -> Iterator[Proposal]:
         swapped = Proposal(
             "Exchange the arms, so that the last microbatch is synchronised",
             (
-                Change(script.outer_start(choice.body), script.outer_end(choice.body), script.outer_code(choice.orelse)),
-                Change(script.outer_start(choice.orelse), script.outer_end(choice.orelse), script.outer_code(choice.body)),
+                Change(
+                    script.outer_start(choice.body),
+                    script.outer_end(choice.body),
+                    script.outer_code(choice.orelse),
+                ),
+                Change(
+                    script.outer_start(choice.orelse),
+                    script.outer_end(choice.orelse),
+                    script.outer_code(choice.body),
+                ),
             ),
             reason,
         )
-        gates = [gate for gate in reversed(window.gates(script)) if scope.known_at(script, gate.test, script.statement(choice))]
+        gates = [
+            gate
+            for gate in reversed(window.gates(script))
+            if scope.known_at(script, gate.test, script.statement(choice))
+        ]
         if any(script.outer_code(gate.test) == script.outer_code(choice.test) for gate in gates):
             yield swapped
         for gate in gates:
@@ -173,8 +203,14 @@ def _choices(script: Script, statement: cst.CSTNode) -> list[cst.IfExp]:
     found = []
     for item in statement.items:
         for each in names.walk(item.item):
-            value = window.resolved(script, each) if isinstance(each, cst.Name) else each
-            found += [inner for inner in names.walk(value) if isinstance(inner, cst.IfExp)] if value is not each or isinstance(each, cst.IfExp) else []
+            if isinstance(each, cst.Name):
+                found += [
+                    inner
+                    for inner in names.walk(window.resolved(script, each))
+                    if isinstance(inner, cst.IfExp)
+                ]
+            elif isinstance(each, cst.IfExp):
+                found.append(each)
     return list({id(each): each for each in found}.values())
 
 
@@ -182,14 +218,22 @@ def _enabled(script: Script, node: cst.CSTNode) -> Iterator[Proposal]:
     """Fabric's ``no_backward_sync(model, enabled=…)``: enabled everywhere but on the last microbatch."""
     reason = "" if _full_windows_synchronise(script) else _WHY_TURNED
     for call in names.walk(script.statement(node)):
-        if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value == "no_backward_sync":
+        if (
+            isinstance(call, cst.Call)
+            and isinstance(call.func, cst.Attribute)
+            and call.func.attr.value == "no_backward_sync"
+        ):
             for argument in call.args:
                 if argument.keyword is not None and argument.keyword.value == "enabled":
                     value = argument.value
                     for gate in reversed(window.gates(script)):
                         if scope.known_at(script, gate.test, script.statement(call)):
                             test = script.outer_code(gate.test)
-                            if isinstance(gate.test, cst.UnaryOperation) and isinstance(gate.test.operator, cst.Not) and not gate.test.lpar:
+                            if (
+                                isinstance(gate.test, cst.UnaryOperation)
+                                and isinstance(gate.test.operator, cst.Not)
+                                and not gate.test.lpar
+                            ):
                                 text = script.outer_code(gate.test.expression)
                             else:
                                 text = f"not {test if _simple(gate.test) else f'({test})'}"

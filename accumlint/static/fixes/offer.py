@@ -79,11 +79,19 @@ def with_fixes(
 ) -> list[Finding]:
     """The findings of one file, each with its fix where there is one."""
     fixes = fixes_for(source, path, findings, project, settings)
-    return [finding if fix is None else dataclasses.replace(finding, fix=fix) for finding, fix in zip(findings, fixes)]
+    return [
+        finding if fix is None else dataclasses.replace(finding, fix=fix)
+        for finding, fix in zip(findings, fixes)
+    ]
 
 
 def fix_file(
-    source: bytes, path: str, findings: Sequence[Finding], project: Project, settings: EngineSettings, unsafe: bool = False
+    source: bytes,
+    path: str,
+    findings: Sequence[Finding],
+    project: Project,
+    settings: EngineSettings,
+    unsafe: bool = False,
 ) -> Fixed:
     """Apply the fixes of these findings, one after another, each to what the one before it left.
 
@@ -142,7 +150,9 @@ class _Change(NamedTuple):
 class _Workshop:
     """Tries changes of one file out; ``tired`` once that has cost more steps than it may."""
 
-    def __init__(self, path: str, project: Project, settings: EngineSettings, max_work: int | None = None) -> None:
+    def __init__(
+        self, path: str, project: Project, settings: EngineSettings, max_work: int | None = None
+    ) -> None:
         self.path, self.project, self.settings = path, project, settings
         self.max_work = max_work
         self.work = 0
@@ -166,7 +176,9 @@ class _Workshop:
         except Unfixable:
             return None
 
-    def change(self, bench: _Bench, finding: Finding, depth: int = 0, safe_only: bool = False) -> _Change | None:
+    def change(
+        self, bench: _Bench, finding: Finding, depth: int = 0, safe_only: bool = False
+    ) -> _Change | None:
         """The first change that holds: a safe one before an unsafe one, one by itself before one that needs another."""
         if finding.span.path != self.path:
             return None
@@ -198,7 +210,9 @@ class _Workshop:
             fallback = fallback or settled
         return None if safe_only else fallback
 
-    def _made(self, bench: _Bench, finding: Finding, proposal: Proposal) -> tuple[_Change, list[Finding]] | None:
+    def _made(
+        self, bench: _Bench, finding: Finding, proposal: Proposal
+    ) -> tuple[_Change, list[Finding]] | None:
         """(the change, what it uncovers), None where the finding stays or the windows are no longer followed."""
         try:
             text = editing.apply(bench.script.text, proposal.changes)
@@ -210,7 +224,9 @@ class _Workshop:
         mapping = editing.Mapping(bench.script.text, text)
         if len(bench.script.traces) > 2 * GLANCE:
             glance = self._examined(source, max_paths=GLANCE)
-            if glance is None or verify.key(finding) in verify.remaining(bench.report, glance.report, mapping):
+            if glance is None or verify.key(finding) in verify.remaining(
+                bench.report, glance.report, mapping
+            ):
                 return None
         after = self.bench(source)
         if after is None or not verify.still_sees(bench.report, after.report):
@@ -245,7 +261,14 @@ class _Workshop:
         """The change together with a fix of what it uncovered."""
         if depth >= MAX_UNCOVERED:
             return None
-        found = next((f for f in change.bench.report.findings if (f.rule, f.message) == (uncovered.rule, uncovered.message)), None)
+        found = next(
+            (
+                f
+                for f in change.bench.report.findings
+                if (f.rule, f.message) == (uncovered.rule, uncovered.message)
+            ),
+            None,
+        )
         if found is None:
             return change
         following = self.change(change.bench, found, depth + 1)

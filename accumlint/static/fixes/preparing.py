@@ -20,14 +20,22 @@ def prepare_optimizer(script: Script, finding: Finding) -> Iterator[Proposal]:
     found = next(iter(script.events_at(finding, Kind.STEP)), None)
     node = script.node(found[2].site) if found is not None else None
     call = node.value if isinstance(node, cst.Expr) else node
-    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute) or not isinstance(call.func.value, cst.Name):
+    if (
+        not isinstance(call, cst.Call)
+        or not isinstance(call.func, cst.Attribute)
+        or not isinstance(call.func.value, cst.Name)
+    ):
         return
     optimizer = call.func.value.value
     for each in script.module.sites:
         if not isinstance(each, cst.Assign) or len(each.targets) != 1 or not isinstance(each.value, cst.Call):
             continue
         prepare, target = each.value, each.targets[0].target
-        if not isinstance(prepare.func, cst.Attribute) or prepare.func.attr.value != "prepare" or not isinstance(target, cst.Tuple):
+        if (
+            not isinstance(prepare.func, cst.Attribute)
+            or prepare.func.attr.value != "prepare"
+            or not isinstance(target, cst.Tuple)
+        ):
             continue
         given = [script.code(argument.value) for argument in prepare.args]
         taken = [script.code(element.value) for element in target.elements]
@@ -35,6 +43,7 @@ def prepare_optimizer(script: Script, finding: Finding) -> Iterator[Proposal]:
             continue
         first = target.elements[0].value
         changes = tuple(
-            Change(script.outer_end(place), script.outer_end(place), f", {optimizer}") for place in (first, prepare.args[0].value)
+            Change(script.outer_end(place), script.outer_end(place), f", {optimizer}")
+            for place in (first, prepare.args[0].value)
         )
         yield Proposal(f"Prepare `{optimizer}` with its model", changes, _WHY)

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from accumlint.findings import Finding
-from accumlint.static.fixes import boundary, checkpoint, clearing, counting, division, gate, no_sync, preparing, schedule_length, tail, unscale
+from accumlint.static.fixes import (
+    boundary,
+    checkpoint,
+    clearing,
+    counting,
+    division,
+    gate,
+    no_sync,
+    preparing,
+    schedule_length,
+    skipping,
+    tail,
+    unscale,
+)
 from accumlint.static.fixes.proposal import Proposal
 from accumlint.static.fixes.script import Script
 
@@ -16,6 +29,7 @@ FIXERS: dict[str, tuple[Fixer, ...]] = {
     "ACC103": (division.drop,),
     "ACC201": (boundary.move_step, preparing.prepare_optimizer),
     "ACC202": (boundary.move_schedule,),
+    "ACC203": (skipping.ask_scaler,),
     "ACC204": (boundary.move_clear,),
     "ACC205": (clearing.clear_after_step,),
     "ACC206": (gate.shift,),

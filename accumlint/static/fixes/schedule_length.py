@@ -21,14 +21,25 @@ def in_updates(script: Script, finding: Finding) -> Iterator[Proposal]:
     yield from _lightning(script, node)
     flushes = _flushes(finding)
     for value in _values(script, node):
-        lengths = [each for each in names.walk(value) if isinstance(each, cst.Call) and script.code(each.func) == "len" and len(each.args) == 1]
+        lengths = [
+            each
+            for each in names.walk(value)
+            if isinstance(each, cst.Call) and script.code(each.func) == "len" and len(each.args) == 1
+        ]
         for length in lengths:
             for k in window.spelled_at(script, script.statement(length)):
-                yield Proposal(f"Count `{script.code(length)}` in updates: divide by `{k}`", (_divided(script, length, k, flushes),))
+                yield Proposal(
+                    f"Count `{script.code(length)}` in updates: divide by `{k}`",
+                    (_divided(script, length, k, flushes),),
+                )
         if not lengths and isinstance(value, (cst.Name, cst.Attribute, cst.BinaryOperation)):
             for k in window.spelled_at(script, script.statement(value)):
                 reason = "what the length is made of is not seen here: it may count updates already"
-                yield Proposal(f"Count `{script.code(value)}` in updates: divide by `{k}`", (_divided(script, value, k, flushes),), reason)
+                yield Proposal(
+                    f"Count `{script.code(value)}` in updates: divide by `{k}`",
+                    (_divided(script, value, k, flushes),),
+                    reason,
+                )
 
 
 def _flushes(finding: Finding) -> bool:
@@ -54,7 +65,11 @@ def _values(script: Script, node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
                         yield inner
 
     statement = script.statement(node)
-    calls = [each for each in names.walk(node if isinstance(node, cst.Call) else statement) if isinstance(each, cst.Call)]
+    calls = [
+        each
+        for each in names.walk(node if isinstance(node, cst.Call) else statement)
+        if isinstance(each, cst.Call)
+    ]
     outer = next((each for each in calls if script.code(each.func) != "len"), None)
     own = node.value if isinstance(node, cst.Arg) else node
     if isinstance(own, cst.BaseExpression) and own is not outer:
@@ -88,6 +103,10 @@ def _lightning(script: Script, node: cst.CSTNode) -> Iterator[Proposal]:
         return
     reason = "the Trainer's own count is used, which may differ from what was computed here, also without accumulation"
     for value in _values(script, node):
-        if any(isinstance(each, cst.BinaryOperation) for each in names.walk(value)) and "lr" not in script.code(value):
-            change = Change(script.outer_start(value), script.outer_end(value), "self.trainer.estimated_stepping_batches")
+        if any(
+            isinstance(each, cst.BinaryOperation) for each in names.walk(value)
+        ) and "lr" not in script.code(value):
+            change = Change(
+                script.outer_start(value), script.outer_end(value), "self.trainer.estimated_stepping_batches"
+            )
             yield Proposal("Take the number of updates from the Trainer", (change,), reason)

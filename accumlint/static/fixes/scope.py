@@ -30,19 +30,27 @@ def means_the_same(script: Script, needs: Iterable[str], source: cst.CSTNode, ta
                 return False
         elif any(each is place for each in script.ancestors(target)):
             continue
-        elif name not in names.locals_of(target):
-            return False
-        elif name in ("self", "cls") and script.class_of(source) is not script.class_of(target):
+        elif (
+            name not in names.locals_of(target)
+            or name in ("self", "cls")
+            and script.class_of(source) is not script.class_of(target)
+        ):
             return False
     return True
 
 
 def bound_between(
-    script: Script, function: cst.CSTNode, name: str, low: int, high: int, apart_from: cst.CSTNode | None = None
+    script: Script,
+    function: cst.CSTNode,
+    name: str,
+    low: int,
+    high: int,
+    apart_from: cst.CSTNode | None = None,
 ) -> bool:
     """Whether the name is bound in the function between two offsets."""
     return any(
-        low < script.start(binder) < high and not (apart_from is not None and script.inside(binder, apart_from))
+        low < script.start(binder) < high
+        and not (apart_from is not None and script.inside(binder, apart_from))
         for binder in names.binders(function, name)
     )
 
@@ -57,7 +65,9 @@ def known_at(script: Script, expression: cst.CSTNode, target: cst.CSTNode) -> bo
     for name in needs:
         if name in names.parameters(function) or home(script, name, function) is not function:
             continue
-        if not any(script.start(binder) < at for binder in names.binders(function, name)) and name not in names.bound(script.tree):
+        if not any(
+            script.start(binder) < at for binder in names.binders(function, name)
+        ) and name not in names.bound(script.tree):
             return False
     return _attributes_set(script, expression, function, at)
 
@@ -66,10 +76,16 @@ def _attributes_set(script: Script, expression: cst.CSTNode, function: cst.CSTNo
     """Attributes of ``self`` are there before the constructor has ended only if it has set them by then."""
     if not isinstance(function, cst.FunctionDef) or function.name.value != "__init__":
         return True
-    wanted = {script.code(each) for each in names.walk(expression) if isinstance(each, cst.Attribute) and script.code(each).startswith("self.")}
+    wanted = {
+        script.code(each)
+        for each in names.walk(expression)
+        if isinstance(each, cst.Attribute) and script.code(each).startswith("self.")
+    }
     set_before = {
         script.code(each.target)
         for each in names.walk(function)
-        if isinstance(each, (cst.AssignTarget, cst.AnnAssign)) and isinstance(each.target, cst.Attribute) and script.start(each.target) < at
+        if isinstance(each, (cst.AssignTarget, cst.AnnAssign))
+        and isinstance(each.target, cst.Attribute)
+        and script.start(each.target) < at
     }
     return wanted <= set_before

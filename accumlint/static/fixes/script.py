@@ -101,7 +101,9 @@ class Script:
         """The block that a statement stands in, and the child of the block that it is (part of)."""
         child = statement
         for each in self.ancestors(statement):
-            if each is not statement and isinstance(each, (cst.IndentedBlock, cst.SimpleStatementSuite, cst.Module)):
+            if each is not statement and isinstance(
+                each, (cst.IndentedBlock, cst.SimpleStatementSuite, cst.Module)
+            ):
                 return each, child
             child = each
         raise AssertionError("every statement stands in a module")
@@ -121,7 +123,8 @@ class Script:
     def function_of(self, node: cst.CSTNode) -> cst.CSTNode:
         """The function around a node, the module where there is none."""
         return next(
-            (each for each in self.ancestors(node) if each is not node and isinstance(each, FUNCTIONS)), self.tree
+            (each for each in self.ancestors(node) if each is not node and isinstance(each, FUNCTIONS)),
+            self.tree,
         )
 
     def class_of(self, function: cst.CSTNode) -> cst.ClassDef | None:

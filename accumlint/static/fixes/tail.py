@@ -48,7 +48,11 @@ def flush(script: Script, finding: Finding) -> Iterator[Proposal]:
         return
     found = window.indexed(script, tail.loop)
     if found is not None:
-        last = f"{found.index} + 1 == len({found.loader})" if found.start == 0 else f"{found.index} == len({found.loader})"
+        last = (
+            f"{found.counter} + 1 == len({found.loader})"
+            if found.start == 0
+            else f"{found.counter} == len({found.loader})"
+        )
         test = script.outer_code(tail.test)
         if isinstance(tail.test, (cst.BooleanOperation, cst.IfExp, cst.Lambda)) and not tail.test.lpar:
             test = f"({test})"
@@ -69,9 +73,10 @@ def _loop_of(script: Script, finding: Finding) -> cst.For | None:
         for event in trace.events:
             if event.kind is Kind.BACKWARD and event.loops:
                 loop = script.node(event.loops[-1])
-                if isinstance(loop, cst.For) and script.function_of(loop) is script.function_of(node):
-                    if loop is around or script.end(loop) <= script.start(node):
-                        return loop
+                if not isinstance(loop, cst.For) or script.function_of(loop) is not script.function_of(node):
+                    continue
+                if loop is around or script.end(loop) <= script.start(node):
+                    return loop
     return around
 
 
@@ -102,20 +107,32 @@ def _own_divisor(script: Script, found: window.Loop) -> tuple[list[Change], str]
         anchor = script.child_in(block, first)
         assert anchor is not None
         name = _fresh(script, found.node)
-        index = found.index if found.start == 0 else f"({found.index} - 1)"
+        index = found.counter if found.start == 0 else f"({found.counter} - 1)"
         size = f"{name} = min({code}, len({found.loader}) - {index} // {code} * {code})"
         put = moving.put(script, moving.written(size), anchor, after=False)
         if put is None:
             return [], ""
         undone, read = _read_elsewhere(script, divisors, code)
-        changes = [put, *(Change(script.outer_start(each), script.outer_end(each), name) for each in [*divisors, *undone])]
+        changes = [
+            put,
+            *(
+                Change(script.outer_start(each), script.outer_end(each), name)
+                for each in [*divisors, *undone]
+            ),
+        ]
         return changes, read
     return [], ""
 
 
 def _divisors(script: Script, loop: cst.For, k: str) -> list[cst.BaseExpression]:
     """Places in the loop at which a loss is divided by K."""
-    sites = {site for trace in script.traces for event in trace.events if event.kind is Kind.BACKWARD for site in event.details.get("divisions", ())}
+    sites = {
+        site
+        for trace in script.traces
+        for event in trace.events
+        if event.kind is Kind.BACKWARD
+        for site in event.details.get("divisions", ())
+    }
     sites |= {
         site
         for trace in script.traces for event in trace.events if event.kind is Kind.BACKWARD
@@ -141,7 +158,9 @@ def _divisors(script: Script, loop: cst.For, k: str) -> list[cst.BaseExpression]
 def _fresh(script: Script, node: cst.CSTNode) -> str:
     """A name for the size of a window that the function doesn't use yet."""
     taken = names.bound(script.tree) | names.read(script.tree) | names.parameters(script.function_of(node))
-    return next(name for name in ("window_size", "microbatches_in_window", "window_size_now") if name not in taken)
+    return next(
+        name for name in ("window_size", "microbatches_in_window", "window_size_now") if name not in taken
+    )
 
 
 def _read_elsewhere(
@@ -158,11 +177,18 @@ def _read_elsewhere(
             continue
         for reader in names.readers(script.function_of(statement), target.value):
             around = script.statement(reader)
-            if around is statement or script.start(reader) < script.start(statement) or "backward(" in script.code(around):
+            if (
+                around is statement
+                or script.start(reader) < script.start(statement)
+                or "backward(" in script.code(around)
+            ):
                 continue
             product = division.undoing(script, reader, k)
             if product is None:
-                return [], f"`{target.value}` is also read on line {script.line(reader)}, where the divisor is taken to be {k} in the last window too"
+                return (
+                    [],
+                    f"`{target.value}` is also read on line {script.line(reader)}, where the divisor is taken to be {k} in the last window too",
+                )
             undone.append(product.right)
     return undone, ""
 
@@ -185,7 +211,9 @@ def _scaled_flush(script: Script, loop: cst.For, gate: cst.CSTNode) -> Iterator[
     for k, model in _spelled(script, loop, gate.body.body[0]):
         put = moving.put(script, _rescale(script, _Flush(pending, k, model)), gate.body.body[0], after=False)
         if put is not None:
-            yield Proposal("Scale the gradients of the short last window up to its own size", (put,), moves_boundary=True)
+            yield Proposal(
+                "Scale the gradients of the short last window up to its own size", (put,), moves_boundary=True
+            )
 
 
 def _flush_behind(script: Script, tail: _Tail) -> Iterator[Proposal]:
@@ -193,7 +221,9 @@ def _flush_behind(script: Script, tail: _Tail) -> Iterator[Proposal]:
     if not isinstance(tail.gate.body, cst.IndentedBlock) or tail.gate.orelse is not None:
         return
     pending = _counted(script, tail.test)
-    if pending is None or any(isinstance(each, (cst.Break, cst.Continue)) for each in names.walk(tail.gate.body)):
+    if pending is None or any(
+        isinstance(each, (cst.Break, cst.Continue)) for each in names.walk(tail.gate.body)
+    ):
         return
     body = tail.gate.body.body
     first, last = moving.first_line(script, body[0]), moving.last_line(script, body[-1])
@@ -206,7 +236,9 @@ def _flush_behind(script: Script, tail: _Tail) -> Iterator[Proposal]:
         code = "\n".join([f"if {pending} > 0:", *rescale, *copied])
         put = moving.put(script, moving.written(code), tail.loop, after=True)
         if put is not None:
-            yield Proposal("Step the short last window behind the loop, scaled to its own size", (put,), _MORE_UPDATES)
+            yield Proposal(
+                "Step the short last window behind the loop, scaled to its own size", (put,), _MORE_UPDATES
+            )
 
 
 def _counted(script: Script, test: cst.BaseExpression) -> str | None:
@@ -225,7 +257,9 @@ def _counted(script: Script, test: cst.BaseExpression) -> str | None:
 
 def _set_back(script: Script, counter: str) -> bool:
     return any(
-        isinstance(each, cst.Assign) and script.code(each.value) == "0" and any(script.code(t.target) == counter for t in each.targets)
+        isinstance(each, cst.Assign)
+        and script.code(each.value) == "0"
+        and any(script.code(t.target) == counter for t in each.targets)
         for each in names.walk(script.tree)
     )
 
@@ -247,7 +281,11 @@ def _models(script: Script, loop: cst.For) -> list[cst.BaseExpression]:
         for event in trace.events:
             if event.kind is Kind.FORWARD:
                 node = script.node(event.site)
-                if isinstance(node, cst.Call) and script.inside(node, loop) and isinstance(node.func, (cst.Name, cst.Attribute)):
+                if (
+                    isinstance(node, cst.Call)
+                    and script.inside(node, loop)
+                    and isinstance(node.func, (cst.Name, cst.Attribute))
+                ):
                     found.setdefault(script.code(node.func), node.func)
     return list(found.values())
 

@@ -52,7 +52,12 @@ def remaining(before: FileReport, after: FileReport, mapping: Mapping) -> dict[K
             loose.append(finding)
     for finding in loose:
         moved = next(
-            (k for k in known if k[0] == finding.rule and k[1] == before.path and k not in out and k[2] in mapping.removed), None
+            (
+                k
+                for k in known
+                if k[0] == finding.rule and k[1] == before.path and k not in out and k[2] in mapping.removed
+            ),
+            None,
         )
         if moved is not None:
             out[moved] = finding
@@ -138,7 +143,11 @@ def loses_calls(before: Iterable[Trace], after: Iterable[Trace]) -> bool:
         if not any(event.kind is Kind.STEP for event in trace.events):
             continue
         flags = dict(trace.flags)
-        alike = [kinds for decided, kinds in later if all(flags.get(key, value) == value for key, value in decided.items())]
+        alike = [
+            kinds
+            for decided, kinds in later
+            if all(flags.get(key, value) == value for key, value in decided.items())
+        ]
         if alike and _kinds(trace) - frozenset().union(*alike):
             return True
     return False

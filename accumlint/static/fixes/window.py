@@ -68,14 +68,16 @@ def spellings(script: Script) -> list[cst.BaseExpression]:
     found: dict[str, cst.BaseExpression] = {}
 
     def add(node: cst.CSTNode | None) -> None:
-        if isinstance(node, (cst.Name, cst.Attribute, cst.Subscript, cst.Integer)) and script.code(node) not in ("0", "1"):
+        if isinstance(node, (cst.Name, cst.Attribute, cst.Subscript, cst.Integer)) and script.code(
+            node
+        ) not in ("0", "1"):
             found.setdefault(script.code(node), node)
 
     for gate in gates(script):
         test = test_of(script, gate)
         inner = list(modulos(test))
-        for each in inner:
-            add(each.right)
+        for modulo in inner:
+            add(modulo.right)
         if not inner:
             for each in names.walk(test):
                 if isinstance(each, cst.Comparison):
@@ -84,7 +86,12 @@ def spellings(script: Script) -> list[cst.BaseExpression]:
         for event in trace.events:
             if event.kind is Kind.BACKWARD:
                 for loop in (script.node(site) for site in event.loops[-1:]):
-                    if isinstance(loop, cst.For) and isinstance(loop.iter, cst.Call) and script.code(loop.iter.func) == "range" and loop.iter.args:
+                    if (
+                        isinstance(loop, cst.For)
+                        and isinstance(loop.iter, cst.Call)
+                        and script.code(loop.iter.func) == "range"
+                        and loop.iter.args
+                    ):
                         add(loop.iter.args[-1].value)
                 for site in event.details.get("divisions", ()):
                     node = script.node(site)
@@ -93,7 +100,10 @@ def spellings(script: Script) -> list[cst.BaseExpression]:
     for node in script.module.sites:
         if isinstance(node, cst.Call):
             for argument in node.args:
-                if argument.keyword is not None and argument.keyword.value in ("gradient_accumulation_steps", "accumulate_grad_batches"):
+                if argument.keyword is not None and argument.keyword.value in (
+                    "gradient_accumulation_steps",
+                    "accumulate_grad_batches",
+                ):
                     add(argument.value)
     return list(found.values())
 
@@ -107,7 +117,7 @@ class Loop(NamedTuple):
     """A loop over microbatches whose number is known by index and length."""
 
     node: cst.For
-    index: str
+    counter: str
     start: int  # the first index
     loader: str  # an expression that has a length
 
