@@ -99,7 +99,11 @@ def _without(script: Script, node: cst.CSTNode, statement: cst.CSTNode) -> Chang
     if isinstance(node, cst.AugAssign):
         return moving.lift(script, statement).change
     only = isinstance(statement, cst.Assign) and statement.value is node and len(statement.targets) == 1
-    if isinstance(statement, cst.Assign) and only and script.code(statement.targets[0].target) == script.outer_code(left):
+    if (
+        isinstance(statement, cst.Assign)
+        and only
+        and script.code(statement.targets[0].target) == script.outer_code(left)
+    ):
         return moving.lift(script, statement).change
     simple = isinstance(left, (cst.Name, cst.Attribute, cst.Call, cst.Subscript))
     if simple and not left.lpar:

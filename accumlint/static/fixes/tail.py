@@ -17,6 +17,10 @@ from accumlint.static.fixes.script import Script
 _MORE_UPDATES = "every epoch gets one more update, for its short last window: a schedule counted in whole windows becomes too short"
 
 
+# A flush behind the loop repeats what the gate does: nobody would merge a long one.
+MAX_COPIED = 8
+
+
 class _Tail(NamedTuple):
     """What is known of a loop that steps behind a gate."""
 
@@ -226,6 +230,8 @@ def _flush_behind(script: Script, tail: _Tail) -> Iterator[Proposal]:
     ):
         return
     body = tail.gate.body.body
+    if moving.last_line(script, body[-1]) - script.line(body[0]) >= MAX_COPIED:
+        return
     first, last = moving.first_line(script, body[0]), moving.last_line(script, body[-1])
     indent = script.indentation(body[0])
     rows = [script.lines.content(number) for number in range(first, last + 1)]

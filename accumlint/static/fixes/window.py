@@ -137,6 +137,9 @@ def indexed(script: Script, loop: cst.For) -> Loop | None:
             return None
         start = int(code)
     loader = call.args[0].value
+    if isinstance(resolved(script, loader), cst.Call):  # bar = tqdm(loader)
+        named = resolved(script, loader)
+        loader = named if isinstance(named, cst.Call) and script.code(named.func).endswith("tqdm") else loader
     if isinstance(loader, cst.Call) and script.code(loader.func).rsplit(".", 1)[-1] == "tqdm" and loader.args:
         loader = loader.args[0].value
     if not isinstance(loader, (cst.Name, cst.Attribute)) or not has_length(script, loader):
