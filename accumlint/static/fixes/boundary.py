@@ -308,15 +308,16 @@ def _remove(
     for other in trace.events:
         node = script.node(other.site)
         if (
-            other.kind is kind
-            and other.site != event.site
-            and node is not None
-            and len(other.gates) > len(event.gates)
+            other.kind is not kind
+            or other.site == event.site
+            or node is None
+            or len(other.gates) <= len(event.gates)
         ):
-            if _short(script, script.statement(node)) == code:
-                title = f"Remove `{code}`: line {script.line(node)} does the same at the boundary"
-                yield Proposal(title, (moving.lift(script, statement).change,))
-                return
+            continue
+        if _short(script, script.statement(node)) == code:
+            title = f"Remove `{code}`: line {script.line(node)} does the same at the boundary"
+            yield Proposal(title, (moving.lift(script, statement).change,))
+            return
 
 
 class _Unit(NamedTuple):

@@ -92,8 +92,10 @@ def _divided(script: Script, value: cst.BaseExpression, k: str, flushes: bool) -
     else:
         text = f"{code} // {k}"
     parent = script.parent(value)
-    right = isinstance(parent, cst.BinaryOperation) and parent.right is value
-    return Change(start, end, f"({text})" if right or isinstance(parent, cst.Attribute) else text)
+    apart = isinstance(parent, cst.Attribute)
+    if isinstance(parent, cst.BinaryOperation):  # `a // k*b` would be right and read wrong
+        apart = parent.right is value or " " not in script.text[end : script.outer_start(parent.right)]
+    return Change(start, end, f"({text})" if apart else text)
 
 
 def _lightning(script: Script, node: cst.CSTNode) -> Iterator[Proposal]:

@@ -60,7 +60,11 @@ class Script:
     def end(self, node: cst.CSTNode) -> int:
         """Offset behind the last character of a node."""
         place = self._ranges[node].end
-        return self.lines.offset(place.line, place.column + 1) if place.line <= len(self.lines) else len(self.text)
+        return (
+            self.lines.offset(place.line, place.column + 1)
+            if place.line <= len(self.lines)
+            else len(self.text)
+        )
 
     def line(self, node: cst.CSTNode) -> int:
         return self._ranges[node].start.line
@@ -187,7 +191,10 @@ class Script:
             if site not in here:
                 node = self.node(site)
                 place = self._ranges[node].start if node is not None else None
-                here[site] = place is not None and (place.line, place.column + 1) == (finding.span.line, finding.span.column)
+                here[site] = place is not None and (place.line, place.column + 1) == (
+                    finding.span.line,
+                    finding.span.column,
+                )
             return here[site]
 
         for trace in self.traces:
