@@ -19,6 +19,7 @@ from accumlint.contract.events import Event, Kind, Subject
 from accumlint.contract.quantity import RANKS, Quantity, quantity
 from accumlint.static import frameworks, tensors
 from accumlint.static import syntax as ir
+from accumlint.static.placeholders import reserved
 from accumlint.static.values import (
     MISSING, Batches, ClassValue, Closure, Context, External, Gradient, Instance, Method, Parameters, Partial, Stream, Tensor,
     Test, Thing, Unknown, last_name,
@@ -604,7 +605,7 @@ class Interpreter:
     def _effect(self, body: list[ir.Stmt]) -> str:
         """What a body is for, by the names it calls: evaluate, checkpoint, log or other."""
         names: set[str] = set()
-        for statement in _walk_statements(body):
+        for statement in ir.walk_statements(body):
             for node in _calls_of(statement):
                 names.add(node)
         found = [group for group in ("evaluate", "checkpoint") if any(self.vocabulary.matches(group, n) for n in names)]
@@ -1143,6 +1144,9 @@ class Interpreter:
 
     def assign(self, target: ir.Expr, value: Any, frame: Frame, site: int) -> None:
         kind = type(target)
+        if self.scouting and type(value) is bool and kind in (ir.Name, ir.Attr) and any(where == "if" for where, _, _ in self.scout_stack):
+            # a switch that only one arm throws: whoever is scouted next must not take it for thrown
+            value = Unknown(self.key(target))
         if kind is ir.Name and isinstance(value, Tensor) and value.form == "data" and last_name(value.key) != target.id:
             # what a reader calls a part of the batch tells labels and masks apart
             value = self.registry.table.roles["named_data"](self, value, target.id)
@@ -1718,6 +1722,11 @@ class Interpreter:
         unknown, other = (left, right) if isinstance(left, Unknown) else (right, left)
         facts = _facts(left, right)
         if op in ("==", "!="):
+            member = _member(left_node) or _member(right_node)
+            if member and unknown.batch < 0:  # a member of an enumeration: what equals one equals no other
+                subject = self.key(right_node if _member(left_node) else left_node)
+                test = Test("equal", (subject, member), f"{subject} == {member!r}", *facts)
+                return test if op == "==" else Test("not", (test,), f"not {test.key}", *_facts(test))
             if isinstance(other, (str, bool)) or isinstance(other, int) and not _counters_of(other):
                 if "rank" in unknown.tags and other == -1:
                     # -1 stands for a run that is not distributed
@@ -2310,6 +2319,9 @@ class Interpreter:
         bound: Any = None
         if function.owner is not None and "staticmethod" not in function.decorator_names:
             bound = self.blank_instance(function.owner)
+            for name in reserved({n: f for cls in reversed(self.mro(function.owner)) for n, f in cls.methods.items()}, function):
+                if isinstance(bound.attributes.get(name), (bool, int, str, type(None))):
+                    bound.attributes[name] = self.unknown(f"self.{name}", function.site)
         callee = Closure(function, self._enclosing_frame(function, frame), bound)
         args = self._root_arguments(function, bound, frame)
         if callback:
@@ -2368,6 +2380,19 @@ class Interpreter:
                 # an argument check that the unknown arguments did not pass: what was set so far is kept
                 self.traits.add("constructor raised")
         return instance
+
+
+class _Bare(str):
+    """A word that is shown as it is written."""
+
+    __repr__ = str.__str__
+
+
+def _member(node: Any) -> _Bare | None:
+    """``Precision.HALF``: the constant of a class."""
+    if isinstance(node, ir.Attr) and isinstance(node.value, ir.Name) and node.value.id[:1].isupper() and node.name.isupper():
+        return _Bare(f"{node.value.id}.{node.name}")
+    return None
 
 
 # what a window consists of: a condition over these is tried both ways before others
@@ -2559,20 +2584,6 @@ def _calls_in_expression(node: ir.Expr) -> set[str]:
             names.add(func.name if isinstance(func, ir.Attr) else func.id if isinstance(func, ir.Name) else "")
         stack.extend(_children(item))
     return names
-
-
-def _walk_statements(body: list[ir.Stmt]):
-    stack = list(body)
-    while stack:
-        statement = stack.pop()
-        yield statement
-        for name in getattr(type(statement), "__dataclass_fields__", ()):
-            value = getattr(statement, name)
-            if isinstance(value, list) and value and isinstance(value[0], (ir.Stmt,)):
-                stack.extend(value)
-            elif isinstance(value, list) and value and isinstance(value[0], ir.Handler):
-                for handler in value:
-                    stack.extend(handler.body)
 
 
 def _calls_of(statement: ir.Stmt) -> set[str]:

@@ -9,6 +9,7 @@ start. That each has a text of its own saves the text that would be made up from
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -444,3 +445,18 @@ def render(node: Expr | None) -> str:
     if kind is Await:
         return f"await {render(node.value)}"
     return f"<{kind.__name__.lower()}@{node.site}>"
+
+
+def walk_statements(body: list[Stmt]) -> Iterator[Stmt]:
+    """All statements of a body, those inside compound ones included, in no particular order."""
+    stack = list(body)
+    while stack:
+        statement = stack.pop()
+        yield statement
+        for name in getattr(type(statement), "__dataclass_fields__", ()):
+            value = getattr(statement, name)
+            if isinstance(value, list) and value and isinstance(value[0], Stmt):
+                stack.extend(value)
+            elif isinstance(value, list) and value and isinstance(value[0], Handler):
+                for handler in value:
+                    stack.extend(handler.body)

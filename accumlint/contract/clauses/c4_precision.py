@@ -51,7 +51,7 @@ def _clip_inside(ledger: Ledger, window: Window) -> tuple[int, str] | None:
         before = {window.events[i].microbatch for i in _backwards(window) if i < at}
         after = {window.events[i].microbatch for i in _backwards(window) if i > at}
         if before and after - before and clip.microbatch in own:
-            return clip.site, (
+            return _called_at(window, clip), (
                 f"gradients are clipped after every microbatch: the partial sum of {len(before)} of {window.size} is cut, "
                 "and the sum of cut pieces is not the cut sum"
             )
@@ -73,7 +73,7 @@ def _clip_first(ledger: Ledger, window: Window) -> tuple[int, str] | None:
         return None
     at = _position(window, early[-1])
     if all(at < i for i in positions) or window.events[positions[-1]].microbatch == early[-1].microbatch:
-        return early[-1].site, "gradients are clipped before the last backward of the window: its contribution reaches the step unclipped"
+        return _called_at(window, early[-1]), "gradients are clipped before the last backward of the window: its contribution reaches the step unclipped"
     return None
 
 
@@ -89,11 +89,31 @@ def _clip_scaled(ledger: Ledger, window: Window) -> tuple[int, str] | None:
         earlier = [i for i in _backwards(window) if i < at and id(window.events[i]) in own]
         if not earlier or not window.events[earlier[-1]].details.get("scaled"):
             continue
-        if not any(e.kind is Kind.UNSCALE for e in window.events[earlier[-1] : at]) and not any(
-            e.kind is Kind.RESCALE for e in window.events[earlier[-1] : at]
-        ):
-            return clip.site, "gradients are clipped while still multiplied by the loss scale: the threshold bites far too early"
+        if not any(e.kind is Kind.UNSCALE or _may_unscale(e) for e in window.events[earlier[-1] : at]):
+            return _called_at(window, clip), "gradients are clipped while still multiplied by the loss scale: the threshold bites far too early"
     return None
+
+
+def _called_at(window: Window, clip: Event) -> int:
+    """The place that decides when a clip happens: the call beside the step or the backward, if a helper does the clipping."""
+    beside = max(
+        (_common(clip.stack, e.stack) for e in window.events if e.kind in (Kind.STEP, Kind.BACKWARD)),
+        default=len(clip.stack),
+    )
+    # nothing in common: a framework calls the one and the other
+    return clip.stack[beside] if 0 < beside < len(clip.stack) else clip.site
+
+
+def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+
+
+def _may_unscale(event: Event) -> bool:
+    """Gradients times something that nobody knows, such as the inverse of the scale; times 1/K is no unscaling."""
+    if event.kind is not Kind.RESCALE:
+        return False
+    factor = event.details.get("factor")
+    return factor is None or not factor.known or "K" not in factor.tags
 
 
 def _unscale(ledger: Ledger, window: Window) -> tuple[int, str] | None:

@@ -208,9 +208,8 @@ TABLE.methods["hf_trainer_object", "*"] = lambda run, receiver, call: Unknown(ca
 def _return_site(method: Any) -> int:
     """The last return of ``compute_loss``: there the loss leaves the script."""
     from accumlint.static import syntax as ir
-    from accumlint.static.interpreter import _walk_statements
 
-    sites = [s.site for s in _walk_statements(method.function.body) if isinstance(s, ir.Jump) and s.kind == "return"]
+    sites = [s.site for s in ir.walk_statements(method.function.body) if isinstance(s, ir.Jump) and s.kind == "return"]
     return max(sites) if sites else method.function.site
 
 

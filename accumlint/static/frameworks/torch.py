@@ -818,7 +818,7 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None) -> 
         found = run.method_of(target, "forward") or run.method_of(target, "__call__")
     inputs = tensors_in(call.values)
     result: Any = None
-    if found is not None:
+    if found is not None and not run.no_grad:  # what is computed without gradients trains nothing
         run.things["inside forward"] = True
         try:
             result = run.call_closure(found, call.args, call.kwargs, call.site)
