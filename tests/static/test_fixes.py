@@ -232,6 +232,57 @@ def test_a_file_that_does_not_come_back_as_it_was_is_left_alone(tmp_path):
     assert fix is None
 
 
+MIXED = """\
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+
+def main(model, dataset, args):
+    loader = DataLoader(dataset, 8, shuffle=True, drop_last=True)
+    usable = len(loader) // args.accum_steps * args.accum_steps
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, usable // args.accum_steps * args.epochs)
+    scaler = torch.amp.GradScaler("cuda")
+    for epoch in range(args.epochs):
+        for i, (x, y) in enumerate(loader):
+            if i == usable:
+                break
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = F.cross_entropy(model(x), y) / args.accum_steps
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if (i + 1) % args.accum_steps == 0:
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+            scheduler.step()
+"""
+
+
+def test_several_findings_are_fixed_in_what_the_others_left(tmp_path):
+    source, path = MIXED.encode(), str(tmp_path / "train.py")
+    found = findings_of(source, path, tmp_path)
+    assert [finding.rule for finding in found] == ["ACC404", "ACC401", "ACC202"]
+    done = fix_file(source, path, found, Project(tmp_path), EngineSettings(), unsafe=True)
+    # the moved scheduler would follow a step that the scaler may skip (ACC203), so the question comes along with it
+    assert done.source.decode() == MIXED[: MIXED.index("            scaler.unscale_")] + (
+        "            if (i + 1) % args.accum_steps == 0:\n"
+        "                scaler.unscale_(optimizer)\n"
+        "                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+        "                scale_before = scaler.get_scale()\n"
+        "                scaler.step(optimizer)\n"
+        "                scaler.update()\n"
+        "                if scaler.get_scale() >= scale_before:\n"
+        "                    scheduler.step()\n"
+        "                optimizer.zero_grad()\n"
+    )
+    assert sorted(a.finding.rule for a in done.applied) == ["ACC202", "ACC401", "ACC404"]
+    safe = fix_file(source, path, found, Project(tmp_path), EngineSettings())
+    assert {a.finding.rule for a in safe.applied} == {"ACC401", "ACC404"} and all(a.fix.safe for a in safe.applied)
+
+
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 SCRIPTS = sorted([*(FIXTURES / "scripts").glob("*.py"), *(FIXTURES / "frameworks").glob("*.py")])
 # what stays in a fixture although its rule has fixers, and why

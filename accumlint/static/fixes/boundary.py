@@ -458,7 +458,7 @@ def _among_neighbours(script: Script, unit: cst.CSTNode, anchor: cst.CSTNode, or
         kinds = _kinds_in(script, neighbour)
         if kinds & order.passes:
             best = position
-        elif not kinds & {*order.passes, Kind.CLEAR}:
+        elif kinds - {Kind.CLEAR} or not kinds and order.after:
             break
     return anchor if best == index else body[best]
 
