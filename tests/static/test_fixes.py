@@ -226,6 +226,19 @@ def test_what_would_mean_something_else_is_not_moved(update, why, tmp_path):
     assert (fix is None) == bool(why)
 
 
+def test_a_fixer_that_breaks_costs_its_own_fix(tmp_path, monkeypatch, caplog):
+    def broken(script, finding):
+        raise KeyError("no such node")
+        yield
+
+    monkeypatch.setitem(FIXERS, "ACC202", (broken, *FIXERS["ACC202"]))
+    ((finding, fix),) = offered(
+        (LOOP + GATE + "        scheduler.step()\n").encode(), tmp_path / "train.py", tmp_path
+    )
+    assert finding.rule == "ACC202" and fix is not None
+    assert "train.py:14: ACC202: no fix could be made (KeyError('no such node'))" in caplog.text
+
+
 def test_a_file_that_does_not_come_back_as_it_was_is_left_alone(tmp_path):
     source = (LOOP + GATE + "        scheduler.step()\n").replace("\n", "\r").encode()
     ((_, fix),) = offered(source, tmp_path / "train.py", tmp_path)
@@ -280,7 +293,9 @@ def test_several_findings_are_fixed_in_what_the_others_left(tmp_path):
     )
     assert sorted(a.finding.rule for a in done.applied) == ["ACC202", "ACC401", "ACC404"]
     safe = fix_file(source, path, found, Project(tmp_path), EngineSettings())
-    assert {a.finding.rule for a in safe.applied} == {"ACC401", "ACC404"} and all(a.fix.safe for a in safe.applied)
+    assert {a.finding.rule for a in safe.applied} == {"ACC401", "ACC404"} and all(
+        a.fix.safe for a in safe.applied
+    )
 
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from accumlint.findings import FileReport, Finding, Fix
@@ -13,6 +14,8 @@ from accumlint.static.fixes.editing import Change
 from accumlint.static.fixes.proposal import Proposal
 from accumlint.static.fixes.registry import FIXERS
 from accumlint.static.fixes.script import Script, Unfixable
+
+_LOG = logging.getLogger(__name__)
 
 # Every candidate costs a simulation of the file, so they are bounded: the fixers put the likely ones first.
 MAX_CANDIDATES = 8
@@ -125,6 +128,16 @@ def fix_file(
     return Fixed(bench.script.source, tuple(applied))
 
 
+def _proposals(script: Script, finding: Finding) -> Iterator[Proposal]:
+    """What the fixers of the rule propose; one that breaks costs what it would have proposed, and is said."""
+    for fixer in FIXERS.get(finding.rule, ()):
+        try:
+            yield from fixer(script, finding)
+        except Exception as error:  # noqa: BLE001 - a fix that can't be made must not take the report along
+            place = f"{script.path}:{finding.span.line}: {finding.rule}"
+            _LOG.warning("accumlint: %s: no fix could be made (%r); please report it", place, error)
+
+
 class _Bench(NamedTuple):
     """A source with what the engine says of it."""
 
@@ -185,24 +198,23 @@ class _Workshop:
         fallback = None
         uncovering: list[tuple[Proposal, _Change, list[Finding]]] = []
         tried: set[tuple[Change, ...]] = set()
-        for fixer in FIXERS.get(finding.rule, ()):
-            for proposal in fixer(bench.script, finding):
-                if len(tried) >= MAX_CANDIDATES or self.tired:
-                    return None if safe_only else fallback
-                if proposal.changes in tried or proposal.why_unsafe and (safe_only or fallback is not None):
-                    continue  # it was tried, or can't be what is wanted however it turns out
-                tried.add(proposal.changes)
-                made = self._made(bench, finding, proposal)
-                if made is None:
-                    continue
-                change, uncovered = made
-                if uncovered:
-                    uncovering.append((proposal, change, uncovered))
-                    continue
-                settled = self._settled(bench, proposal, change)
-                if settled is not None and settled.safe:
-                    return settled
-                fallback = fallback or settled
+        for proposal in _proposals(bench.script, finding):
+            if len(tried) >= MAX_CANDIDATES or self.tired:
+                return None if safe_only else fallback
+            if proposal.changes in tried or proposal.why_unsafe and (safe_only or fallback is not None):
+                continue  # it was tried, or can't be what is wanted however it turns out
+            tried.add(proposal.changes)
+            made = self._made(bench, finding, proposal)
+            if made is None:
+                continue
+            change, uncovered = made
+            if uncovered:
+                uncovering.append((proposal, change, uncovered))
+                continue
+            settled = self._settled(bench, proposal, change)
+            if settled is not None and settled.safe:
+                return settled
+            fallback = fallback or settled
         for proposal, change, uncovered in uncovering if fallback is None else ():
             settled = self._settled(bench, proposal, self._with(change, uncovered, depth))
             if settled is not None and settled.safe:
