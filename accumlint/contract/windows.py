@@ -7,7 +7,7 @@ a clear empties it, a rescale multiplies it, a step uses whatever lies in it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from accumlint.contract.events import Event, Kind, Trace
 from accumlint.contract.quantity import Quantity
@@ -275,7 +275,8 @@ def _ledger(trace: Trace, events: list[Event], group: frozenset[int], alone: boo
                 windows[-1].events.append(event)  # stepped together with the one before
                 continue
             current.append(event)
-            fresh = [c for c in buffer if not c.stepped and not c.foreign]
+            # what is done to gradients after the step is no part of it
+            fresh = [replace(c, factors=list(c.factors)) for c in buffer if not c.stepped and not c.foreign]
             stale = [c for c in buffer if c.stepped and not c.foreign]
             foreign = [c for c in buffer if c.foreign]
             windows.append(Window(len(windows), event, current, fresh, erased, stale, foreign))

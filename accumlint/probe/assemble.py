@@ -78,6 +78,12 @@ class Assembled:
     reached: set[Place] = field(default_factory=set)
     coarse: bool = False
     data: list[list[list[list[int]]]] = field(default_factory=list)  # per rank and fetched batch: counts of integer tensors
+    alike: dict[Slot, Slot] = field(default_factory=dict)  # a term that is written twice -> the place that stands for both
+
+    def slot(self, row: Mapping[str, Any]) -> Slot:
+        """Which loss term of the script a row belongs to."""
+        own = slot_of(row)
+        return self.alike.get(own, own)
 
 
 # ---- one rank: records to events ----------------------------------------------------------------------------------
@@ -85,8 +91,14 @@ class Assembled:
 
 @dataclass
 class _Loop:
+    """``place``: the loop whose iterations are microbatches; ``twins``: others that do its work at other times (a flush)."""
+
     place: Place | None
     role: str
+    twins: frozenset[Place] = frozenset()
+
+    def position(self, loops: Sequence[tuple[Place, str | None]]) -> int | None:
+        return next((i for i, (place, _) in enumerate(loops) if place == self.place or place in self.twins), None)
 
 
 def _loops_of(record: Mapping[str, Any]) -> list[tuple[Place, str | None]]:
@@ -103,7 +115,10 @@ def _micro_loop(records: Sequence[Mapping[str, Any]]) -> _Loop:
         return _Loop(None, "micro")
     steps = [r for r in records if r["k"] == "step"]
     inside = any(place in [p for p, _ in _loops_of(r)] for r in steps)
-    return _Loop(place, "micro" if inside or not steps else "window")
+    # a loop over a list of batches may be written twice; one around the other is none of its kind
+    around = {p for r in records if r["k"] == "backward" for ps in [[p for p, _ in _loops_of(r)]] if place in ps for p in ps}
+    twins = {ps[-1] for r in records if r["k"] == "backward" for ps in [[p for p, _ in _loops_of(r)]] if ps and not around & {ps[-1]}}
+    return _Loop(place, "micro" if inside or not steps else "window", frozenset(twins))
 
 
 class _Walk:
@@ -191,7 +206,7 @@ class _Walk:
     def _advance(self, record: Mapping[str, Any]) -> None:
         """Notice that an iteration, or the loop itself, ended before this record."""
         loops = _loops_of(record)
-        position = next((i for i, (place, _) in enumerate(loops) if place == self.loop.place), None)
+        position = self.loop.position(loops)
         inside = position is not None or self.loop.place is None
         if self.open and not inside:
             self._close(None)
@@ -400,14 +415,15 @@ def assemble(recordings: Sequence[Recording], window: int | None = None) -> Asse
     events = list(together[0].events)
     if any(len(w.backwards) != shortest for w in together):
         events = _cut(events, shortest)
-    slots = _slots([r for w in together for r in w.backwards])
+    alike = _alike([r for w in together for r in w.backwards])
+    slots = _slots([r for w in together for r in w.backwards], alike)
     ranks = len(together)
     counts: dict[int, tuple] = {}
     trace = Trace(
         events, dict(together[0].subjects), window or 1, "measured", 0, counts, ranks, world > 1,
         traits=frozenset({"no_sync"} if any(b.get("forward_sync") is False for w in walks for b in w.backwards) else ()),
     )  # fmt: skip
-    made = Assembled(trace, sites, [w.steps for w in together], [w.backwards for w in together], slots, divergence, notes, set().union(*(w.reached for w in walks)))
+    made = Assembled(trace, sites, [w.steps for w in together], [w.backwards for w in together], slots, divergence, notes, set().union(*(w.reached for w in walks)), alike=alike)
     made.data = [w.data for w in together]
     if ranks < world:
         notes.append("ranks did different things: weights over ranks cannot be added up")
@@ -449,18 +465,44 @@ def slot_of(row: Mapping[str, Any]) -> Slot:
     return (str(row["kind"]), f"{frames[-1][0]}:{frames[-1][1]}" if frames else "")
 
 
-def _slots(backwards: Sequence[Mapping[str, Any]]) -> list[Slot]:
+def _alike(backwards: Sequence[Mapping[str, Any]]) -> dict[Slot, Slot]:
+    """Places of one kind of loss that take each other's turn: the arms of ``if last: … else: …``, a flush behind the loop.
+
+    They never meet in one backward and reach the same optimizers; the place that most backwards have stands for all.
+    """
+    votes: Counter[Slot] = Counter()
+    reached: dict[Slot, set[Any]] = {}
+    together: set[frozenset[Slot]] = set()
+    for record in backwards:
+        own = {slot_of(row) for row in record["terms"]}
+        votes.update(own)
+        together |= {frozenset((one, other)) for one in own for other in own if one != other}
+        for slot in own:
+            reached.setdefault(slot, set()).add(tuple(record.get("reached") or ()))
+    out: dict[Slot, Slot] = {}
+    heads: list[Slot] = []
+    for slot in sorted(votes, key=lambda s: (-votes[s], s)):
+        head = next((h for h in heads if slot[1] and h[0] == slot[0] and h[1] and reached[h] == reached[slot] and frozenset((h, slot)) not in together), None)
+        if head is None:
+            heads.append(slot)
+        else:
+            out[slot] = head
+            together |= {frozenset((head, *(pair - {slot}))) for pair in together if slot in pair}
+    return out
+
+
+def _slots(backwards: Sequence[Mapping[str, Any]], alike: Mapping[Slot, Slot]) -> list[Slot]:
     """The loss terms, the one that most backwards have first; among equals token losses, then the larger."""
     votes: Counter[Slot] = Counter()
     size: Counter[Slot] = Counter()
     token: set[Slot] = set()
     for record in backwards:
-        for slot in {slot_of(row) for row in record["terms"]}:
-            votes[slot] += 1
-        for row in record["terms"]:
-            size[slot_of(row)] += row["n"]
+        rows = [(alike.get(slot_of(row), slot_of(row)), row) for row in record["terms"]]
+        votes.update({slot for slot, _ in rows})
+        for slot, row in rows:
+            size[slot] += row["n"]
             if row.get("unit") == "token":
-                token.add(slot_of(row))
+                token.add(slot)
     opaque = {slot for slot in votes if slot[0] == "opaque"}
     return sorted(votes, key=lambda s: (s in opaque, -votes[s], s not in token, -size[s], s))
 
@@ -470,7 +512,7 @@ def weigh(made: Assembled, slot: Slot) -> None:
     trace = made.trace
     trace.counts.clear()
     numbers = range(len(made.backwards[0]))
-    rows = {n: [[row for row in rank[n]["terms"] if slot_of(row) == slot] for rank in made.backwards] for n in numbers if all(n < len(rank) for rank in made.backwards)}
+    rows = {n: [[row for row in rank[n]["terms"] if made.slot(row) == slot] for rank in made.backwards] for n in numbers if all(n < len(rank) for rank in made.backwards)}
     sizes = {n: [sum((Fraction(row["mass"]) for row in own), Fraction(0)) for own in per_rank] for n, per_rank in rows.items()}
     varies = len({size for per_rank in sizes.values() for size in per_rank}) > 1
     events = {e.details["number"]: e for e in trace.events if e.kind is Kind.BACKWARD}
@@ -592,7 +634,12 @@ def _rescales(made: Assembled) -> None:
     events: list[Event] = []
     clipped = {id(e) for e in made.trace.events if e.kind is Kind.CLIP}
     for event in made.trace.events:
-        if event.kind is Kind.STEP and made.trace.ranks == 1 and not made.trace.distributed:
+        if event.kind is Kind.STEP and made.trace.ranks > 1:
+            factor = _factor_over_ranks(made, event.details["number"])
+            if factor is not None and event.details["models"] is not None:
+                events.append(Event(Kind.RESCALE, event.site, event.microbatch, event.epoch, -1, event.gates, event.loops, event.stack,
+                                    {"factor": Quantity((factor,) * made.trace.ranks, (), frozenset({"count"})), "models": event.details["models"]}))  # fmt: skip
+        elif event.kind is Kind.STEP and not made.trace.distributed:
             record = made.steps[0][event.details["number"]]
             balance = record.get("integrity")
             if balance and balance["finite"] and balance["norm"] and balance["residual"] < DRIFT and abs(balance["factor"] - 1) > DRIFT and balance["factor"] > 0 and not record.get("scaled"):
@@ -605,6 +652,30 @@ def _rescales(made: Assembled) -> None:
                                         {"models": event.details["models"], "measures_only": False, "through": "hand", "norm": None, "limit": None}))  # fmt: skip
         events.append(event)
     made.trace.events = events
+
+
+def _factor_over_ranks(made: Assembled, number: int) -> Fraction | None:
+    """By what the averaged gradients of a step were multiplied on every rank, where it is a ratio of small numbers."""
+    records = [steps[number] for steps in made.steps if number < len(steps)]
+    averaged = all(b.get("parallel") == "ddp" for rank in made.backwards for b in rank) and not any(e.kind is Kind.REDUCE for e in made.trace.events)
+    if len(made.trace.subjects) and sum(s.kind == "optimizer" for s in made.trace.subjects.values()) != 1 or not averaged or len(records) < made.trace.ranks:
+        return None
+    if not all(r.get("gradient") and r.get("own_sum") and not r.get("scaled") for r in records):
+        return None
+    average = [math.fsum(column) / len(records) for column in zip(*(r["own_sum"] for r in records))]
+    square = math.fsum(v * v for v in average)
+    if not square:
+        return None
+    factors = [math.fsum(g * v for g, v in zip(r["gradient"], average)) / square for r in records]
+    away = max(math.fsum((g - f * v) ** 2 for g, v in zip(r["gradient"], average)) for r, f in zip(records, factors))
+    if away > DRIFT**2 * square * factors[0] ** 2 or any(abs(f / factors[0] - 1) > DRIFT for f in factors) or factors[0] <= 0 or abs(factors[0] - 1) <= DRIFT:
+        return None
+    # a count of targets, or that count over the number of ranks: anything else is a clip, or nothing to be named
+    for candidate in (factors[0], factors[0] / len(records)):
+        simple = snapped(candidate, (), 1e-6)
+        if simple.numerator == 1 or simple.denominator == 1:
+            return simple * (1 if candidate is factors[0] else len(records))
+    return None
 
 
 def _by_hand(made: Assembled) -> None:

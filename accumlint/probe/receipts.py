@@ -147,14 +147,13 @@ def _rows(builder: ManifestBuilder, report: Report, window: Window, told: Window
     assert made is not None
     shares = {id(s.part): s for s in weights.shares(window, made.trace)}
     slot_rows = {}
-    from accumlint.probe.assemble import slot_of
 
     main = made.slots[0]
     for rank in range(made.trace.ranks):
         for contribution in window.contributions:
             event = contribution.event
             record = made.backwards[rank][event.details["number"]]
-            rows = [row for row in record["terms"] if slot_of(row) == main]
+            rows = [row for row in record["terms"] if made.slot(row) == main]
             if len(rows) != 1 or len(record["terms"]) != 1:
                 raise NoReceipt("a backward holds several loss terms: their numerators cannot be told apart")
             row = rows[0]

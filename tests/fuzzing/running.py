@@ -70,6 +70,8 @@ class Runner:
         self._folder = tempfile.TemporaryDirectory(prefix="generated-loops-")
         self._pair: list[tuple[Any, Any]] = []
         self._starts = 0
+        self._written = 0
+        self._path = ""
 
     def __enter__(self) -> Runner:
         return self
@@ -78,18 +80,19 @@ class Runner:
         self._stop()
         self._folder.cleanup()
 
-    def write(self, source: str) -> str:
-        path = os.path.join(self._folder.name, "loop.py")
-        with open(path, "w", encoding="utf-8") as stream:
+    def _write(self, source: str) -> str:
+        """A file of its own for each script: what is known of a file is remembered by its name, here and in the ranks."""
+        if self._path:
+            os.unlink(self._path)
+        self._written += 1
+        self._path = os.path.join(self._folder.name, f"loop{self._written}.py")
+        with open(self._path, "w", encoding="utf-8") as stream:
             stream.write(source)
-        from accumlint.probe.places import file_map
-
-        file_map.cache_clear()  # the same name held another script before
-        return path
+        return self._path
 
     def run(self, source: str, parallel: bool) -> tuple[Recording, ...]:
         """The recordings of a script, one per rank. Raises Failed when it raises, Stuck when its ranks hang."""
-        path = self.write(source)
+        path = self._write(source)
         if not parallel:
             try:
                 return (_recording(_played(path)),)
