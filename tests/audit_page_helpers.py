@@ -63,9 +63,15 @@ def check(text: str) -> Page:
     for link in page.links:
         assert link.startswith("#") and link[1:] in known, f"{link} leads nowhere"
     for node in page.nodes:
-        assert node.tag not in {"img", "iframe", "object", "embed", "link", "base", "audio", "video", "source", "form"} or node.tag == "form"
+        assert (
+            node.tag
+            not in {"img", "iframe", "object", "embed", "link", "base", "audio", "video", "source", "form"}
+            or node.tag == "form"
+        )
         for name in node.attributes:
-            assert not name.startswith("on") and name not in ("src", "srcset", "style", "action", "ping"), f"<{node.tag} {name}>"
+            assert not name.startswith("on") and name not in ("src", "srcset", "style", "action", "ping"), (
+                f"<{node.tag} {name}>"
+            )
         for name in ("aria-labelledby", "for"):
             for wanted in node.attributes.get(name, "").split():
                 assert wanted in known, f"{name}={wanted} leads nowhere"

@@ -20,7 +20,9 @@ def train(model, loader, accum_steps=3):
     for step, (inputs, labels) in enumerate(loader):
 """
 
-MEAN_OF_MEANS = HEAD + """\
+MEAN_OF_MEANS = (
+    HEAD
+    + """\
         labels[labels == 0] = -100
         logits = model(inputs)[:, :-1]
         loss = F.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
@@ -30,8 +32,11 @@ MEAN_OF_MEANS = HEAD + """\
             scheduler.step()
             optimizer.zero_grad()
 """
+)
 
-RIGHT = HEAD + """\
+RIGHT = (
+    HEAD
+    + """\
         loss = F.cross_entropy(model(inputs), labels)
         (loss / accum_steps).backward()
         if (step + 1) % accum_steps == 0:
@@ -39,8 +44,11 @@ RIGHT = HEAD + """\
             scheduler.step()
             optimizer.zero_grad()
 """
+)
 
-CLEARED = HEAD + """\
+CLEARED = (
+    HEAD
+    + """\
         optimizer.zero_grad()
         loss = F.cross_entropy(model(inputs), labels)
         (loss / accum_steps).backward()
@@ -48,8 +56,11 @@ CLEARED = HEAD + """\
             optimizer.step()
             scheduler.step()
 """
+)
 
-FAST_SCHEDULE = HEAD + """\
+FAST_SCHEDULE = (
+    HEAD
+    + """\
         loss = F.cross_entropy(model(inputs), labels)
         (loss / accum_steps).backward()
         scheduler.step()
@@ -57,8 +68,11 @@ FAST_SCHEDULE = HEAD + """\
             optimizer.step()
             optimizer.zero_grad()
 """
+)
 
-SHORT_TAIL = HEAD + """\
+SHORT_TAIL = (
+    HEAD
+    + """\
         loss = F.cross_entropy(model(inputs), labels)
         (loss / accum_steps).backward()
         if (step + 1) % accum_steps == 0 or step + 1 == len(loader):
@@ -66,8 +80,11 @@ SHORT_TAIL = HEAD + """\
             scheduler.step()
             optimizer.zero_grad()
 """
+)
 
-DEEPSPEED = '{"train_batch_size": 100, "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 3}\n'
+DEEPSPEED = (
+    '{"train_batch_size": 100, "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 3}\n'
+)
 
 TREE = {
     "counts.py": MEAN_OF_MEANS,

@@ -30,24 +30,48 @@ def add_arguments(parser: ArgumentParser) -> None:
         "Reads all scripts and configurations of a folder and writes one report: worst findings first, every loop with its "
         "simulated windows and weights. Nothing is run. `audit merge` joins JSON reports, made anywhere, into one page."
     )
-    parser.add_argument("paths", nargs="*", default=["."], metavar="DIR",
-                        help="the folder (default: the working folder); merge and JSON reports to join them")
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        default=["."],
+        metavar="DIR",
+        help="the folder (default: the working folder); merge and JSON reports to join them",
+    )
     out = parser.add_argument_group("output")
     out.add_argument("--format", choices=FORMATS, help="format where no suffix tells it (default: markdown)")
-    out.add_argument("--output", action="append", metavar="FILE",
-                     help="write the report here, as .html, .md or .json; repeatable (default: standard output)")
-    out.add_argument("--name", help="what the report calls the tree (default: from the remote, else the folder)")
-    out.add_argument("--fail-on", choices=("error", "warning", "never"), default="never",
-                     help="the least severity that makes the exit code 1 (default: never)")
-    out.add_argument("--source-url", metavar="URL", default="",
-                     help="make places links: an address with {path}, {line} and {commit} in it")
-    out.add_argument("--fixes", action="store_true",
-                     help="also say what could be repaired: each repair is tried out on the simulation, which takes minutes for large scripts")
+    out.add_argument(
+        "--output",
+        action="append",
+        metavar="FILE",
+        help="write the report here, as .html, .md or .json; repeatable (default: standard output)",
+    )
+    out.add_argument(
+        "--name", help="what the report calls the tree (default: from the remote, else the folder)"
+    )
+    out.add_argument(
+        "--fail-on",
+        choices=("error", "warning", "never"),
+        default="never",
+        help="the least severity that makes the exit code 1 (default: never)",
+    )
+    out.add_argument(
+        "--source-url",
+        metavar="URL",
+        default="",
+        help="make places links: an address with {path}, {line} and {commit} in it",
+    )
+    out.add_argument(
+        "--fixes",
+        action="store_true",
+        help="also say what could be repaired: each repair is tried out on the simulation, which takes minutes for large scripts",
+    )
     rules = parser.add_argument_group("rules and files")
     rules.add_argument("--select", action="append", metavar="RULES", help="only these rules")
     rules.add_argument("--ignore", action="append", metavar="RULES", help="not these; wins over --select")
     rules.add_argument("--min-confidence", choices=CONFIDENCES, help="leave less certain findings out")
-    rules.add_argument("--exclude", action="append", metavar="PATTERN", help="leave these out; patterns as in .gitignore")
+    rules.add_argument(
+        "--exclude", action="append", metavar="PATTERN", help="leave these out; patterns as in .gitignore"
+    )
     rules.add_argument("--include-tests", action="store_true", default=None, help="read test code too")
     tool = parser.add_argument_group("tool")
     tool.add_argument("--config", metavar="FILE", help="use this settings file")
@@ -102,7 +126,9 @@ def _audit(arguments: Namespace, outputs: list[tuple[str, str, str]]) -> int:
         hint = "for single files there is accumlint check" if os.path.exists(folder) else "no such folder"
         raise _AuditError(f"{folder}: not a folder ({hint})")
     if not is_source_url(arguments.source_url):
-        raise _AuditError(f"--source-url {arguments.source_url}: expected an http address with {{path}} in it")
+        raise _AuditError(
+            f"--source-url {arguments.source_url}: expected an http address with {{path}} in it"
+        )
     if arguments.config:
         arguments.config = os.path.abspath(arguments.config)
     try:
@@ -110,12 +136,23 @@ def _audit(arguments: Namespace, outputs: list[tuple[str, str, str]]) -> int:
             report = _made(arguments)
     except OSError as error:
         raise _AuditError(f"{folder}: {error.strerror or error}") from None
-    _write(outputs, arguments.format, lambda name: _rendered(name, report), f"{report.name}: {verdict_line(report)}")
+    _write(
+        outputs,
+        arguments.format,
+        lambda name: _rendered(name, report),
+        f"{report.name}: {verdict_line(report)}",
+    )
     number = counts(report.findings)
-    failing = {"error": number["error"], "warning": number["error"] + number["warning"], "never": 0}[arguments.fail_on]
+    failing = {"error": number["error"], "warning": number["error"] + number["warning"], "never": 0}[
+        arguments.fail_on
+    ]
     if failing:
         return FINDINGS
-    return CLEAN if report.coverage.files or report.coverage.configurations or report.coverage.left else NOTHING_CHECKED
+    return (
+        CLEAN
+        if report.coverage.files or report.coverage.configurations or report.coverage.left
+        else NOTHING_CHECKED
+    )
 
 
 def _made(arguments: Namespace) -> Audit:
@@ -158,7 +195,16 @@ def _made(arguments: Namespace) -> Audit:
         broken = ("configurations", f"internal error, {runner._where(error)}; please report it")
         done = done._replace(summary=done.summary._replace(errors=(*done.summary.errors, broken)))
     name = arguments.name or identity.name_of(folder)
-    return model.build(done, name, __version__, identity.revision_of(folder), arithmetic, scripts, advice, arguments.source_url)
+    return model.build(
+        done,
+        name,
+        __version__,
+        identity.revision_of(folder),
+        arithmetic,
+        scripts,
+        advice,
+        arguments.source_url,
+    )
 
 
 def _settings(arguments: Namespace, folder: str) -> Settings:
@@ -168,7 +214,16 @@ def _settings(arguments: Namespace, folder: str) -> Settings:
     parser = ArgumentParser()
     check.add_arguments(parser)
     wanted = parser.parse_args([])
-    for name in ("select", "ignore", "min_confidence", "exclude", "include_tests", "config", "isolated", "jobs"):
+    for name in (
+        "select",
+        "ignore",
+        "min_confidence",
+        "exclude",
+        "include_tests",
+        "config",
+        "isolated",
+        "jobs",
+    ):
         setattr(wanted, name, getattr(arguments, name))
     return check.resolve(wanted, folder)._replace(baseline="", output=())
 
@@ -179,7 +234,9 @@ def _only_below(collection: Collection) -> Collection:
     outside = len(collection.targets) - len(kept)
     if not outside:
         return collection
-    return collection._replace(targets=kept, skipped=dict(sorted({**collection.skipped, "link-outside": outside}.items())))
+    return collection._replace(
+        targets=kept, skipped=dict(sorted({**collection.skipped, "link-outside": outside}.items()))
+    )
 
 
 def _first_thing(code: str) -> str:
@@ -218,7 +275,9 @@ def _rendered(format_name: str, report: Audit) -> str:
         raise _AuditError(str(error)) from error
 
 
-def _write(outputs: list[tuple[str, str, str]], format_name: str | None, rendered: Callable[[str], str], verdict: str) -> None:
+def _write(
+    outputs: list[tuple[str, str, str]], format_name: str | None, rendered: Callable[[str], str], verdict: str
+) -> None:
     """Write all files and say so, or the report itself to standard output."""
     from accumlint.report.present import write_atomically, write_text
 
@@ -250,7 +309,9 @@ def _merge(arguments: Namespace, outputs: list[tuple[str, str, str]]) -> int:
             with open(path, "rb") as stream:
                 audits.append(merge.read(stream.read()))
         except (OSError, DocumentError) as error:
-            reason = f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else str(error)
+            reason = (
+                f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else str(error)
+            )
             unused.append(merge.Unused(os.path.basename(path), reason))
             sys.stderr.write(f"accumlint audit: {path}: {reason}\n")
     joined = merge.join(audits, unused, __version__)
@@ -268,7 +329,12 @@ def _reports_below(path: str) -> list[str]:
     """A file itself; of a folder, every .json file below it."""
     if not os.path.isdir(path):
         return [path]
-    found = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if name.endswith(".json")]
+    found = [
+        os.path.join(folder, name)
+        for folder, _, names in os.walk(path)
+        for name in names
+        if name.endswith(".json")
+    ]
     return sorted(found)
 
 

@@ -33,7 +33,9 @@ def signature(ledger: Ledger) -> dict[str, Any]:
 def _off(window: dict[str, Any]) -> bool:
     """Some target is known to weigh something else than is right, or an old gradient is mixed in."""
     shares = [share for row in window["microbatches"] for share in row["ranks"]]
-    return bool(window["stale"]) or any(share["weight"] is not None and share["weight"] != share["right"] for share in shares)
+    return bool(window["stale"]) or any(
+        share["weight"] is not None and share["weight"] != share["right"] for share in shares
+    )
 
 
 def _window(ledger: Ledger, window: Window) -> dict[str, Any]:

@@ -29,7 +29,9 @@ def tree(folder: Path, number: int) -> None:
 
 def load_times(page: Path) -> list[float]:
     """Milliseconds until the load event, in a fresh page each time; empty where there is no browser."""
-    chromium = os.environ.get("ACCUMLINT_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
+    chromium = (
+        os.environ.get("ACCUMLINT_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
+    )
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -56,7 +58,11 @@ def main() -> None:
             folder.mkdir()
             tree(folder, number)
             start = time.perf_counter()
-            subprocess.run([sys.executable, "-m", "accumlint", "audit", folder, "--output", page], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [sys.executable, "-m", "accumlint", "audit", folder, "--output", page],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
             took = time.perf_counter() - start
             size, times = page.stat().st_size / 1024, load_times(page)
             opened = f"{statistics.median(times):.0f}, {max(times):.0f}" if times else "no browser"

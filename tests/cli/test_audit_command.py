@@ -24,9 +24,23 @@ def run(capsys, *arguments):
 
 def test_the_suffix_tells_the_format_and_several_are_written_at_once(tree, capsys):
     folder = tree({"a.py": WRONG})
-    code, out, _ = run(capsys, "--output", "r.html", "--output", "r.md", "--output", "r.json", "--output", "r.HTM", "--name", "demo")
+    code, out, _ = run(
+        capsys,
+        "--output",
+        "r.html",
+        "--output",
+        "r.md",
+        "--output",
+        "r.json",
+        "--output",
+        "r.HTM",
+        "--name",
+        "demo",
+    )
     assert code == 0
-    assert out.endswith("Written: r.html, r.md, r.json, r.HTM\n") and out.startswith("demo: 1 error; 1 of 1 accumulating loop affected.")
+    assert out.endswith("Written: r.html, r.md, r.json, r.HTM\n") and out.startswith(
+        "demo: 1 error; 1 of 1 accumulating loop affected."
+    )
     assert (folder / "r.html").read_text().startswith("<!doctype html>")
     assert (folder / "r.html").read_bytes() == (folder / "r.HTM").read_bytes()
     assert (folder / "r.md").read_text().startswith("# Gradient accumulation audit: demo\n")
@@ -72,9 +86,14 @@ def test_a_report_that_cannot_be_written_is_an_error(tree, capsys):
 
 def test_settings_of_the_audited_folder_hold_and_the_command_line_adds_to_them(tree, capsys):
     tree({"repo/accumlint.toml": 'ignore = ["ACC204"]\nbaseline = "none.json"\n', "repo/a.py": WRONG})
-    rules = {finding["rule"] for finding in json.loads(run(capsys, "repo", "--format", "json")[1])["findings"]}
+    rules = {
+        finding["rule"] for finding in json.loads(run(capsys, "repo", "--format", "json")[1])["findings"]
+    }
     assert "ACC204" not in rules
-    rules = {finding["rule"] for finding in json.loads(run(capsys, "repo", "--format", "json", "--isolated")[1])["findings"]}
+    rules = {
+        finding["rule"]
+        for finding in json.loads(run(capsys, "repo", "--format", "json", "--isolated")[1])["findings"]
+    }
     assert "ACC204" in rules
 
 
@@ -114,7 +133,10 @@ def test_the_name_comes_from_the_remote_and_the_revision_from_git(tree, git, cap
     git("commit", "-m", "first")
     document = json.loads(run(capsys, "--format", "json")[1])
     assert document["name"] == "team/train"
-    assert document["revision"]["commit"] == git("rev-parse", "HEAD").strip() and not document["revision"]["changed"]
+    assert (
+        document["revision"]["commit"] == git("rev-parse", "HEAD").strip()
+        and not document["revision"]["changed"]
+    )
     out = run(capsys, "sub", "--format", "json")[1]
     assert json.loads(out)["name"] == "team/train/sub" and "secret" not in out and "someone" not in out
     tree({"sub/a.py": WRONG})

@@ -61,13 +61,22 @@ def broken(document, change):
         (lambda d: d["findings"][0].update(rule="../../x"), "findings[0].rule: expected a code"),
         (lambda d: d.update(source_url="javascript:alert(1)//{path}"), "source_url: expected an address"),
         (lambda d: d.update(name=" "), "name: expected a text"),
-        (lambda d: d.update(revision={"commit": "<b>", "committed": "2025-01-01T00:00:00Z"}), "revision.commit: expected"),
-        (lambda d: d.update(revision={"commit": "0" * 40, "committed": "yesterday"}), "revision.committed: expected"),
+        (
+            lambda d: d.update(revision={"commit": "<b>", "committed": "2025-01-01T00:00:00Z"}),
+            "revision.commit: expected",
+        ),
+        (
+            lambda d: d.update(revision={"commit": "0" * 40, "committed": "yesterday"}),
+            "revision.committed: expected",
+        ),
         (lambda d: d["findings"][0].update(loops=[99]), "findings[0].loops: leads nowhere"),
         (lambda d: d["loops"][0].update(findings=[-1]), "loops[0].findings: leads nowhere"),
         (lambda d: d.update(findings={}), "findings: expected a list"),
         (lambda d: d["loops"][0].update(place="here"), "loops[0].place: expected an object"),
-        (lambda d: d.update(schema="accumlint/audit/v2"), "its schema is 'accumlint/audit/v2', expected 'accumlint/audit/v1'"),
+        (
+            lambda d: d.update(schema="accumlint/audit/v2"),
+            "its schema is 'accumlint/audit/v2', expected 'accumlint/audit/v1'",
+        ),
         (lambda d: d.pop("schema"), "it names no schema"),
     ],
 )

@@ -21,7 +21,9 @@ playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright
 CHROMIUM = os.environ.get("ACCUMLINT_BROWSER") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), ""
 )
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="needs a Chromium: none on the path, ACCUMLINT_BROWSER is not set")
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM, reason="needs a Chromium: none on the path, ACCUMLINT_BROWSER is not set"
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +32,24 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     audit, joint = folder / "audit.html", folder / "joint.html"
     names = [folder / "one.json", folder / "two.json"]
-    assert main(["audit", str(FIXTURES), "--name", "team/fixtures", "--output", str(audit), "--output", str(names[0])]) == 0
-    assert main(["audit", str(FIXTURES / "scripts"), "--name", "team/scripts", "--output", str(names[1])]) == 0
+    assert (
+        main(
+            [
+                "audit",
+                str(FIXTURES),
+                "--name",
+                "team/fixtures",
+                "--output",
+                str(audit),
+                "--output",
+                str(names[0]),
+            ]
+        )
+        == 0
+    )
+    assert (
+        main(["audit", str(FIXTURES / "scripts"), "--name", "team/scripts", "--output", str(names[1])]) == 0
+    )
     (folder / "bad.json").write_text("{")
     assert main(["audit", "merge", *map(str, names), str(folder / "bad.json"), "--output", str(joint)]) == 2
     return {"audit": audit, "joint": joint}
@@ -146,7 +164,10 @@ def test_computed_contrast_meets_wcag_aa(visit, name, scheme):
 
 
 def test_dark_is_dark(visit):
-    colours = {scheme: visit(color_scheme=scheme).evaluate("getComputedStyle(document.body).backgroundColor") for scheme in ("light", "dark")}
+    colours = {
+        scheme: visit(color_scheme=scheme).evaluate("getComputedStyle(document.body).backgroundColor")
+        for scheme in ("light", "dark")
+    }
     assert colours == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}
 
 
@@ -156,9 +177,12 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(visit, name, width):
     page = visit(name, width=width)
     page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    sticking_out = page.evaluate("""width => Array.from(document.querySelectorAll("body *"))
+    sticking_out = page.evaluate(
+        """width => Array.from(document.querySelectorAll("body *"))
         .filter(each => !each.closest(".scroll, pre, svg, .skip") && each.getBoundingClientRect().right > width + 1)
-        .map(each => each.tagName + "." + each.className)""", width)
+        .map(each => each.tagName + "." + each.className)""",
+        width,
+    )
     assert sticking_out == []
 
 
@@ -218,7 +242,9 @@ def test_on_paper_what_was_found_is_unfolded_and_pictures_fit(visit):
     closed = "Array.from(document.querySelectorAll('details:not([open])'), each => each.className)"
     assert set(page.evaluate(closed)) <= {"rule", "loop quiet", ""}
     assert page.evaluate("document.querySelectorAll('.loop:not(.quiet):not([open])').length") == 0
-    assert page.evaluate("Array.from(document.querySelectorAll('svg')).every(each => each.getBoundingClientRect().right <= innerWidth)")
+    assert page.evaluate(
+        "Array.from(document.querySelectorAll('svg')).every(each => each.getBoundingClientRect().right <= innerWidth)"
+    )
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     data = page.pdf(format="A4")
     assert data.startswith(b"%PDF")
@@ -235,5 +261,9 @@ def test_screen_readers_get_names_and_an_order_of_headings(visit):
             return !text.trim();
         }).map(each => each.outerHTML.slice(0, 120))""")
     assert nameless == []
-    levels = page.evaluate("Array.from(document.querySelectorAll('h1, h2, h3, h4'), each => Number(each.tagName[1]))")
-    assert levels[0] == 1 and all(later <= earlier + 1 for earlier, later in zip(levels, levels[1:])), json.dumps(levels)
+    levels = page.evaluate(
+        "Array.from(document.querySelectorAll('h1, h2, h3, h4'), each => Number(each.tagName[1]))"
+    )
+    assert levels[0] == 1 and all(later <= earlier + 1 for earlier, later in zip(levels, levels[1:])), (
+        json.dumps(levels)
+    )

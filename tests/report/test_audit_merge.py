@@ -44,7 +44,10 @@ def test_repositories_and_rules_are_ranked(reports, capsys):
     assert [document["repositories"][n]["name"] for n in (0, -1)] == ["team/delta", "team/alpha"]
     rules = {each["rule"]: each for each in document["rules"]}
     assert rules["ACC101"]["repositories"] == ["team/beta"]
-    assert document["rules"][0]["rule"] == "ACC202" and rules["ACC202"]["repositories"] == ["team/delta", "team/gamma"]
+    assert document["rules"][0]["rule"] == "ACC202" and rules["ACC202"]["repositories"] == [
+        "team/delta",
+        "team/gamma",
+    ]
     errors = [each["errors"] for each in document["rules"]]
     assert errors == sorted(errors, reverse=True)
 
@@ -69,14 +72,21 @@ def test_a_bad_report_costs_itself_and_is_named(reports, capsys, tree):
     assert len(document["repositories"]) == 4
     reasons = {each["report"]: each["reason"] for each in document["unused"]}
     assert set(reasons) == {"cut.json", "old.json", "empty.json", "gone.json"}
-    assert "expected 'accumlint/audit/v1'" in reasons["old.json"] and reasons["gone.json"].startswith("cannot be read")
+    assert "expected 'accumlint/audit/v1'" in reasons["old.json"] and reasons["gone.json"].startswith(
+        "cannot be read"
+    )
     assert all(f"{name}: {reason}" in err for name, reason in reasons.items())
     page = check(merged(capsys, *FILES, "cut.json", code=2, kind="html")[0])
     assert "cut.json" in page.words()
 
 
 def test_of_two_reports_of_one_repository_the_newer_speaks(reports, capsys, tree):
-    newer = {**reports["delta"], "findings": [], "loops": [], "revision": {"commit": "e" * 40, "committed": "2025-03-01T00:00:00Z", "changed": False}}
+    newer = {
+        **reports["delta"],
+        "findings": [],
+        "loops": [],
+        "revision": {"commit": "e" * 40, "committed": "2025-03-01T00:00:00Z", "changed": False},
+    }
     tree({"newer.json": json.dumps(newer)})
     for order in (["delta.json", "newer.json"], ["newer.json", "delta.json"]):
         document, err = merged(capsys, *order)
@@ -110,7 +120,11 @@ def test_the_joint_page_is_whole_and_shows_each_rule_once(reports, capsys):
 
 
 def test_what_a_report_says_cannot_become_markup(reports, capsys, tree):
-    evil = json.loads(json.dumps(reports["beta"]).replace("each microbatch is", "<script>alert(1)</script>[x](http://e.example) is"))
+    evil = json.loads(
+        json.dumps(reports["beta"]).replace(
+            "each microbatch is", "<script>alert(1)</script>[x](http://e.example) is"
+        )
+    )
     evil["name"] = "<img src=x>"
     evil["first"][0].update(title="<b>", detail="<script>alert(2)</script>")
     tree({"evil.json": json.dumps(evil)})

@@ -16,21 +16,29 @@ def signature(document, path):
 
 
 def weights(window):
-    return [(shares[0]["valid_targets"], shares[0]["weight"], shares[0]["right"]) for shares in window["shares"]]
+    return [
+        (shares[0]["valid_targets"], shares[0]["weight"], shares[0]["right"]) for shares in window["shares"]
+    ]
 
 
 def test_the_seed_numbers_stand_in_the_signature(tree, capsys):
     tree({"counts.py": MEAN_OF_MEANS})
     found = signature(audited(capsys), "counts.py")
     assert found["state"] == "broken"
-    assert weights(found["windows"][0]) == [("3", "0.1111", "0.1"), ("6", "0.05556", "0.1"), ("1", "0.3333", "0.1")]
+    assert weights(found["windows"][0]) == [
+        ("3", "0.1111", "0.1"),
+        ("6", "0.05556", "0.1"),
+        ("1", "0.3333", "0.1"),
+    ]
 
 
 def test_equal_counts_are_right_and_say_so(tree, capsys):
     tree({"right.py": RIGHT})
     found = signature(audited(capsys), "right.py")
     assert found["state"] == "right"
-    assert {share for window in found["windows"][:1] for share in weights(window)} == {("8", "0.04167", "0.04167")}
+    assert {share for window in found["windows"][:1] for share in weights(window)} == {
+        ("8", "0.04167", "0.04167")
+    }
 
 
 def test_cleared_microbatches_weigh_nothing(tree, capsys):
@@ -88,7 +96,9 @@ def test_loops_and_findings_lead_to_each_other(tree, capsys):
     assert schedule["kind"] == "broken" and schedule["place"]["line"] == 8
     assert [document["findings"][each]["rule"] for each in schedule["pictures"][0]["findings"]] == ["ACC202"]
     (right,) = loops_of(document, "below/right.py")
-    assert right["kind"] == "clean" or {document["findings"][each]["clause"] for each in right["findings"]} == {"C5"}
+    assert right["kind"] == "clean" or {
+        document["findings"][each]["clause"] for each in right["findings"]
+    } == {"C5"}
 
 
 def test_what_was_not_analysed_is_said_with_the_reason(tree, capsys):
@@ -102,7 +112,8 @@ def test_what_was_not_analysed_is_said_with_the_reason(tree, capsys):
 
 def test_places_in_a_notebook_are_told_by_cell(tree, capsys):
     cells = [{"cell_type": "markdown", "source": "# training"}] + [
-        {"cell_type": "code", "source": source, "outputs": [], "metadata": {}} for source in ("import os\n", MEAN_OF_MEANS)
+        {"cell_type": "code", "source": source, "outputs": [], "metadata": {}}
+        for source in ("import os\n", MEAN_OF_MEANS)
     ]
     tree({"train.ipynb": json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})})
     document = audited(capsys)
@@ -152,12 +163,19 @@ def test_a_clean_tree_is_told_how_to_stay_clean(tree, capsys):
 
 def test_commands_name_the_script_in_a_way_that_a_shell_understands(tree, capsys):
     main = "\n\nif __name__ == '__main__':\n    train(torch.nn.Linear(2, 2), [])\n"
-    tree({"my scripts/it's.py": MEAN_OF_MEANS + main, "library.py": MEAN_OF_MEANS.replace("step, (", "i, (").replace("step + 1", "i + 1")})
+    tree(
+        {
+            "my scripts/it's.py": MEAN_OF_MEANS + main,
+            "library.py": MEAN_OF_MEANS.replace("step, (", "i, (").replace("step + 1", "i + 1"),
+        }
+    )
     document = audited(capsys)
     (loop,) = loops_of(document, "my scripts/it's.py")
     assert """accumlint probe 'my scripts/it'"'"'s.py'""" in loop["commands"]
     (library,) = loops_of(document, "library.py")  # nothing in it can be run
-    assert library["commands"][0] == "accumlint trace library.py" and not any("probe" in each for each in library["commands"])
+    assert library["commands"][0] == "accumlint trace library.py" and not any(
+        "probe" in each for each in library["commands"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,18 @@ HOSTILE = "<img src=x onerror=alert(1)>&amp;\"'.py"
 
 
 def test_names_and_sources_cannot_become_markup(tree, capsys):
-    evil = MEAN_OF_MEANS.replace("(loss / accum_steps).backward()", "(loss / accum_steps).backward()  # </code></pre><script>alert(1)</script>")
-    folder = tree({HOSTILE: evil, "]]>`|*x*.py": evil.replace("step, (", "i, (").replace("step + 1", "i + 1")})
+    evil = MEAN_OF_MEANS.replace(
+        "(loss / accum_steps).backward()",
+        "(loss / accum_steps).backward()  # </code></pre><script>alert(1)</script>",
+    )
+    folder = tree(
+        {HOSTILE: evil, "]]>`|*x*.py": evil.replace("step, (", "i, (").replace("step + 1", "i + 1")}
+    )
     text = page_of(capsys, folder, "--name", "<b>\u202eteam</b>")
     page = check(text)
-    assert [node.tag for node in page.nodes].count("script") == 1 and not [node for node in page.nodes if node.tag == "img"]
+    assert [node.tag for node in page.nodes].count("script") == 1 and not [
+        node for node in page.nodes if node.tag == "img"
+    ]
     words = page.words()
     assert HOSTILE in words and "<script>alert(1)</script>" in words
     assert "\u202e" not in text and "<b>\\u202eteam</b>" in words
@@ -71,7 +78,11 @@ def test_names_and_sources_cannot_become_markup(tree, capsys):
 
 def test_only_the_page_s_own_style_and_script_may_act(text):
     page = check(text)
-    (policy,) = [n.attributes["content"] for n in page.nodes if n.attributes.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [
+        n.attributes["content"]
+        for n in page.nodes
+        if n.attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert policy.startswith("default-src 'none'; ")
     for tag, directive in (("style", "style-src"), ("script", "script-src")):
         digest = base64.b64encode(hashlib.sha256(page.raw(tag).encode()).digest()).decode()
@@ -84,7 +95,13 @@ TEXT_ON = {
     "text": ("page", "card", "code"), "soft": ("page", "card"), "link": ("page", "card", "code"), "error": ("page", "card"),
     "warning": ("page", "card"), "advice": ("page", "card"), "good": ("page", "card"),
 }  # fmt: skip
-SHAPES_ON = {"mark": ("page", "card"), "bar": ("page",), "faint": ("page",), "focus": ("page", "card"), "error": ("page",)}
+SHAPES_ON = {
+    "mark": ("page", "card"),
+    "bar": ("page",),
+    "faint": ("page",),
+    "focus": ("page", "card"),
+    "error": ("page",),
+}
 
 
 @pytest.mark.parametrize("theme", ["light", "dark", "print"])
@@ -111,18 +128,26 @@ def test_severity_needs_no_colour(text):
 def test_a_picture_says_in_words_what_it_shows(text):
     page = check(text)
     words = page.words()
-    assert "Weights of the valid targets in the script. window 1: 3 targets at 0.1111, 6 targets at 0.05556, 1 targets at 0.3333; right is 0.1 each" in words
+    assert (
+        "Weights of the valid targets in the script. window 1: 3 targets at 0.1111, 6 targets at 0.05556, 1 targets at 0.3333; right is 0.1 each"
+        in words
+    )
     assert "window 1: 3 microbatches, schedule 3×, step, clear" in words
 
 
 def test_places_lead_to_the_sources_where_an_address_is_given(tree, capsys):
     folder = tree({"my scripts/a#1.py": MEAN_OF_MEANS})
     url = "https://git.example.com/team/x/blob/{commit}/{path}#L{line}"
-    links = [link for link in Page(page_of(capsys, folder, "--source-url", url)).links if not link.startswith("#")]
+    links = [
+        link for link in Page(page_of(capsys, folder, "--source-url", url)).links if not link.startswith("#")
+    ]
     line = next(each["line"] for each in audited(capsys, folder)["findings"] if each["rule"] == "ACC101")
     assert f"https://git.example.com/team/x/blob/HEAD/my%20scripts/a%231.py#L{line}" in links
     assert main(["audit", str(folder), "--source-url", url]) == 0
-    assert f"](<https://git.example.com/team/x/blob/HEAD/my%20scripts/a%231.py#L{line}>)" in capsys.readouterr().out
+    assert (
+        f"](<https://git.example.com/team/x/blob/HEAD/my%20scripts/a%231.py#L{line}>)"
+        in capsys.readouterr().out
+    )
     for wrong in ("javascript:alert(1)//{path}", "https://git.example.com/x"):
         assert main(["audit", str(folder), "--source-url", wrong]) == 2
 
@@ -134,7 +159,9 @@ def test_every_rule_page_can_be_shown(capsys):
 
 
 def test_html_in_a_rule_page_is_shown_and_not_obeyed():
-    (paragraph,) = markdown("a <script>alert(1)</script> [x](javascript:alert(1)) ![i](http://example.com/i.png)")
+    (paragraph,) = markdown(
+        "a <script>alert(1)</script> [x](javascript:alert(1)) ![i](http://example.com/i.png)"
+    )
     assert not list(paragraph.iter("script")) and not list(paragraph.iter("img"))
     assert all(not (each.get("href") or "").startswith("javascript") for each in paragraph.iter("a"))
 
@@ -142,7 +169,9 @@ def test_html_in_a_rule_page_is_shown_and_not_obeyed():
 def test_the_same_tree_gives_the_same_bytes_from_anywhere(tree, capsys, monkeypatch):
     folder = tree(TREE)
     seen = {}
-    for (where, named), jobs, kind in itertools.product(((".", "."), ("..", folder.name), ("/", folder)), ("1", "2"), ("html", "markdown", "json")):
+    for (where, named), jobs, kind in itertools.product(
+        ((".", "."), ("..", folder.name), ("/", folder)), ("1", "2"), ("html", "markdown", "json")
+    ):
         monkeypatch.chdir(folder / where if where != "/" else "/")
         assert main(["audit", str(named), "--format", kind, "--jobs", jobs]) == 0
         seen.setdefault(kind, set()).add(capsys.readouterr().out)

@@ -46,7 +46,12 @@ def render(audit: Audit, rule_page: Pages) -> str:
         rules_section(audit.findings, rule_page),
         reading(),
     ]
-    return page(f"Gradient accumulation audit: {audit.name}", _header(audit), filter(None, sections), footer(audit.version))
+    return page(
+        f"Gradient accumulation audit: {audit.name}",
+        _header(audit),
+        filter(None, sections),
+        footer(audit.version),
+    )
 
 
 def footer(version: str) -> Element:
@@ -75,8 +80,15 @@ def source(audit: Audit, where: Place | Finding) -> Element:
 def _header(audit: Audit) -> Element:
     number = counts(audit.findings)
     affected = sum(1 for loop in audit.loops if loop.findings)
-    tiles = [(number[label], label if label == "advice" or number[label] == 1 else f"{label}s") for label in SEVERITIES]
-    tiles += [(audit.coverage.accumulating, "accumulating loops"), (affected, "loops with findings"), (audit.coverage.files, "files looked at")]
+    tiles = [
+        (number[label], label if label == "advice" or number[label] == 1 else f"{label}s")
+        for label in SEVERITIES
+    ]
+    tiles += [
+        (audit.coverage.accumulating, "accumulating loops"),
+        (affected, "loops with findings"),
+        (audit.coverage.files, "files looked at"),
+    ]
     return h(
         "header", {},
         h("h1", {}, "Gradient accumulation audit: ", h("bdi", {}, audit.name)),
@@ -87,12 +99,16 @@ def _header(audit: Audit) -> Element:
 
 
 def section(key: str, title: str, *children) -> Element:
-    return h("section", {"id": key, "aria-labelledby": f"{key}-h"}, h("h2", {"id": f"{key}-h"}, title), *children)
+    return h(
+        "section", {"id": key, "aria-labelledby": f"{key}-h"}, h("h2", {"id": f"{key}-h"}, title), *children
+    )
 
 
 def command(text: str) -> Element:
     """A command line with a button that copies it."""
-    button = h("button", {"type": "button", "data-copy": text, "hidden": "", "aria-label": f"copy: {text}"}, "copy")
+    button = h(
+        "button", {"type": "button", "data-copy": text, "hidden": "", "aria-label": f"copy: {text}"}, "copy"
+    )
     return h("div", {"class": "command"}, h("pre", {}, h("code", {}, text)), button)
 
 
@@ -106,7 +122,12 @@ def _step(audit: Audit, step: Step) -> Element:
     head: list = [h("h3", {}, step.title)]
     if step.rule:
         number = say(step.count, "place")
-        head = [badge(step.severity), " ", h("h3", {}, "Fix ", rule_link(step.rule), step.title.removeprefix(f"Fix {step.rule}")), f" — {number}"]
+        head = [
+            badge(step.severity),
+            " ",
+            h("h3", {}, "Fix ", rule_link(step.rule), step.title.removeprefix(f"Fix {step.rule}")),
+            f" — {number}",
+        ]
     hidden = step.count - len(step.places)
     more = [h("li", {"class": "soft"}, f"and {hidden} more")] if hidden > 0 and step.places else []
     listed = h("ul", {"class": "places small"}, [_step_place(audit, step, each) for each in step.places], more) if step.places and not (
@@ -117,7 +138,14 @@ def _step(audit: Audit, step: Step) -> Element:
 
 
 def _step_place(audit: Audit, step: Step, where: Place) -> Element:
-    number = next((n for n, f in enumerate(audit.findings) if (f.rule, f.path, f.cell, f.line) == (step.rule, where.path, where.cell, where.line)), None)
+    number = next(
+        (
+            n
+            for n, f in enumerate(audit.findings)
+            if (f.rule, f.path, f.cell, f.line) == (step.rule, where.path, where.cell, where.line)
+        ),
+        None,
+    )
     name = place(where)
     shown = h("a", {"href": f"#f{number + 1}"}, name) if number is not None else name
     return h("li", {}, shown, f" {where.message}" if where.message else "")
@@ -135,15 +163,24 @@ def _findings(audit: Audit) -> Element:
         h("label", {}, h("input", {"type": "checkbox", "checked": "", "value": severity}), " ", f"{severity} ({number[severity]})")
         for severity in SEVERITIES if number[severity]
     ]  # fmt: skip
-    search = h("label", {}, "Filter ", h("input", {"type": "search", "id": "filter-text", "placeholder": "path, rule or word"}))
+    search = h(
+        "label",
+        {},
+        "Filter ",
+        h("input", {"type": "search", "id": "filter-text", "placeholder": "path, rule or word"}),
+    )
     controls = h("form", {"class": "filter", "id": "filter", "hidden": "", "role": "search"}, search, boxes,
                  h("span", {"id": "filter-count", "role": "status", "class": "soft"}))  # fmt: skip
     listed = [_finding(audit, each, index) for index, each in enumerate(audit.findings)]
     sure = {finding.confidence for finding in audit.findings}
     words = [
         "Worst first: by severity, by how sure it is, then by what it changes.",
-        "Conditional: only when the loader's length is no multiple of the window, or under an assumed counter." if "conditional" in sure else "",
-        "Possible: on some paths only, or resting on a name that could mean something else." if "possible" in sure else "",
+        "Conditional: only when the loader's length is no multiple of the window, or under an assumed counter."
+        if "conditional" in sure
+        else "",
+        "Possible: on some paths only, or resting on a name that could mean something else."
+        if "possible" in sure
+        else "",
     ]
     intro = h("p", {"class": "soft"}, " ".join(filter(None, words)))
     return section("findings", f"Findings ({len(audit.findings)})", intro, controls, listed)
@@ -170,10 +207,17 @@ def _finding(audit: Audit, finding: Finding, index: int) -> Element:
         facts.append(f"{'safe' if finding.fix.safe else 'unsafe'} fix: {finding.fix.title}{why}")
     parts += [h("p", {"class": "small soft"}, fact) for fact in facts]
     if finding.loops:
-        links = [[", " if n else "", h("a", {"href": f"#l{loop + 1}"}, f"loop {loop + 1}")] for n, loop in enumerate(finding.loops[:6])]
+        links = [
+            [", " if n else "", h("a", {"href": f"#l{loop + 1}"}, f"loop {loop + 1}")]
+            for n, loop in enumerate(finding.loops[:6])
+        ]
         more = f" and {len(finding.loops) - 6} more" if len(finding.loops) > 6 else ""
         parts.append(h("p", {"class": "small"}, "Windows drawn at ", links, more))
-    return h("article", {"class": f"finding {finding.severity}", "id": f"f{index + 1}", "data-severity": finding.severity}, parts)
+    return h(
+        "article",
+        {"class": f"finding {finding.severity}", "id": f"f{index + 1}", "data-severity": finding.severity},
+        parts,
+    )
 
 
 def _loops(audit: Audit) -> Element:
@@ -187,7 +231,12 @@ def _loops(audit: Audit) -> Element:
         rows = [h("li", {}, place(each.place), f" {each.function}") for each in plain]
         title = f"{say(len(plain), 'loop')} in which every optimizer step uses one microbatch"
         body.append(h("details", {"class": "fold"}, h("summary", {}, title), h("div", {}, h("ul", {}, rows))))
-    intro = h("p", {"class": "soft"}, "Each picture is a simulation with small numbers, not a run. ", h("a", {"href": "#reading"}, "How to read the pictures"))
+    intro = h(
+        "p",
+        {"class": "soft"},
+        "Each picture is a simulation with small numbers, not a run. ",
+        h("a", {"href": "#reading"}, "How to read the pictures"),
+    )
     return section("loops", f"Training loops ({len(audit.loops)})", intro, body)
 
 
@@ -199,6 +248,7 @@ _STATES = {
 
 def _loop(audit: Audit, loop: Loop, index: int, is_open: bool) -> Element:
     found = [audit.findings[each] for each in loop.findings]
+    state: list = []
     if found:
         state = [[", " if n else "", h("span", {"class": f"badge {label}"}, say(number, label, "advice" if label == "advice" else f"{label}s"))]
                  for n, (label, number) in enumerate((k, v) for k, v in counts(found).items() if v)]  # fmt: skip
@@ -220,10 +270,19 @@ def _loop(audit: Audit, loop: Loop, index: int, is_open: bool) -> Element:
         h("li", {}, badge(each.severity), " ", h("a", {"href": f"#f{n + 1}"}, f"{each.rule} {each.name}"), " ", place(each), f" {each.message}")
         for n, each in zip(loop.findings, found)
     ]  # fmt: skip
-    drawn = [_picture(audit, loop, picture, f"l{index + 1}p{n + 1}", n) for n, picture in enumerate(loop.pictures)]
-    commands = [h("h3", {}, "Look closer"), [command(each) for each in loop.commands]] if loop.commands else []
+    drawn = [
+        _picture(audit, loop, picture, f"l{index + 1}p{n + 1}", n) for n, picture in enumerate(loop.pictures)
+    ]
+    commands = (
+        [h("h3", {}, "Look closer"), [command(each) for each in loop.commands]] if loop.commands else []
+    )
     body = h("div", {}, h("ul", {"class": "places"}, rules) if rules else None, drawn, listed, commands)
-    return h("details", {"class": "loop" if found else "loop quiet", "id": f"l{index + 1}", "open": "" if is_open else None}, summary, body)
+    return h(
+        "details",
+        {"class": "loop" if found else "loop quiet", "id": f"l{index + 1}", "open": "" if is_open else None},
+        summary,
+        body,
+    )
 
 
 def scroll(label: str, child: Element) -> Element:
@@ -238,9 +297,18 @@ def _picture(audit: Audit, loop: Loop, picture: Picture, key: str, number: int) 
     which = f"Path {number + 1} of {len(loop.pictures)} drawn. " if len(loop.pictures) > 1 else ""
     notes = [f"Not drawn: {picture.note}."] if picture.note else []
     if picture.pending:
-        notes.append(f"{say(picture.pending, 'microbatch is', 'microbatches are')} left over: no step uses their gradients.")
+        notes.append(
+            f"{say(picture.pending, 'microbatch is', 'microbatches are')} left over: no step uses their gradients."
+        )
     title = f"{which}Windows, simulated with K = {picture.k}. {' '.join(notes)}"
-    parts = [h("figure", {}, h("figcaption", {}, title), scroll(f"windows, picture {number + 1}", pictures.timeline(picture, f"{key}t", rules)))]
+    parts = [
+        h(
+            "figure",
+            {},
+            h("figcaption", {}, title),
+            scroll(f"windows, picture {number + 1}", pictures.timeline(picture, f"{key}t", rules)),
+        )
+    ]
     signature = picture.signature
     if signature is None:
         return h("div", {"class": "drawn"}, parts)
@@ -250,9 +318,15 @@ def _picture(audit: Audit, loop: Loop, picture: Picture, key: str, number: int) 
             "broken": "Weights: targets do not weigh what the contract gives them. Bars with a dashed outline are off.",
         }[signature.state]
         more = f" ({signature.reason})" if signature.reason else ""
-        panels = [scroll(f"weights, picture {number + 1}", each) for each in pictures.weights(signature, f"{key}w")]
+        panels = [
+            scroll(f"weights, picture {number + 1}", each) for each in pictures.weights(signature, f"{key}w")
+        ]
         figure = h("figure", {}, h("figcaption", {}, words + more), h("div", {"class": "panels"}, panels))
-        parts.append(figure if signature.state == "broken" else h("details", {}, h("summary", {"class": "small"}, words), figure))
+        parts.append(
+            figure
+            if signature.state == "broken"
+            else h("details", {}, h("summary", {"class": "small"}, words), figure)
+        )
     else:
         word = "unknown" if signature.state == "unknown" else "not judged"
         parts.append(h("p", {"class": "small soft"}, f"Weights are {word}: {signature.reason}."))
@@ -269,20 +343,50 @@ def _configurations(configurations: Sequence[Configuration]) -> Element | None:
         for quantity in ("micro", "accumulation", "ranks", "global"):
             row = values.get(quantity)
             where = (row.source if row else "").replace(f"{each.path}:", "line ")
-            cells.append(h("td", {}, h("b", {}, row.value if row else "?"), h("br"), h("span", {"class": "small soft"}, where)))
-        word, kind = {True: ("closes", "good"), False: ("does not close", "error"), None: ("open", "advice")}[each.closes]
+            cells.append(
+                h(
+                    "td",
+                    {},
+                    h("b", {}, row.value if row else "?"),
+                    h("br"),
+                    h("span", {"class": "small soft"}, where),
+                )
+            )
+        word, kind = {True: ("closes", "good"), False: ("does not close", "error"), None: ("open", "advice")}[
+            each.closes
+        ]
         why = "" if each.verdict in ("closes", "") else f" {each.verdict.removeprefix('open: ')}"
         rows.append(h("tr", {}, h("th", {"scope": "row"}, h("code", {}, each.path), h("br"), h("span", {"class": "small soft"}, each.dialect)), cells,
                       h("td", {}, h("span", {"class": f"badge {kind}"}, word), why)))  # fmt: skip
     heads = ("configuration", "micro", "× accumulation", "× ranks", "= global batch", "verdict")
-    table = h("table", {}, h("thead", {}, h("tr", {}, [h("th", {"scope": "col"}, each) for each in heads])), h("tbody", {}, rows))
-    intro = h("p", {"class": "soft"}, "What each source states, with the line that states it. Numbers that others determine are marked as derived.")
-    return section("configurations", f"Batch arithmetic ({len(configurations)})", intro, scroll("batch arithmetic", table))
+    table = h(
+        "table",
+        {},
+        h("thead", {}, h("tr", {}, [h("th", {"scope": "col"}, each) for each in heads])),
+        h("tbody", {}, rows),
+    )
+    intro = h(
+        "p",
+        {"class": "soft"},
+        "What each source states, with the line that states it. Numbers that others determine are marked as derived.",
+    )
+    return section(
+        "configurations",
+        f"Batch arithmetic ({len(configurations)})",
+        intro,
+        scroll("batch arithmetic", table),
+    )
 
 
 def _coverage(audit: Audit) -> Element:
     left = [_left(audit, each) for each in audit.coverage.left] or [h("p", {}, "Everything that was there.")]
-    return section("coverage", "What was looked at", h("ul", {}, [h("li", {}, each) for each in what_was_looked_at(audit)]), h("h3", {}, "Not analysed, and why"), left)
+    return section(
+        "coverage",
+        "What was looked at",
+        h("ul", {}, [h("li", {}, each) for each in what_was_looked_at(audit)]),
+        h("h3", {}, "Not analysed, and why"),
+        left,
+    )
 
 
 def _left(audit: Audit, left: Left) -> Element:
@@ -302,14 +406,26 @@ def rules_section(findings: Iterable[Finding], rule_page: Pages) -> Element | No
     for code in sorted(found):
         rule = rule_page(code)
         name = rule.name if rule is not None else found[code][0].name
-        body = _rule_page(rule, found) if rule is not None else [h("p", {}, "This version knows no page of this rule.")]
-        summary = h("summary", {}, h("b", {}, code), f" {name} ", h("span", {"class": "meta"}, f"· {say(len(found[code]), 'finding')}"))
+        body = (
+            _rule_page(rule, found)
+            if rule is not None
+            else [h("p", {}, "This version knows no page of this rule.")]
+        )
+        summary = h(
+            "summary",
+            {},
+            h("b", {}, code),
+            f" {name} ",
+            h("span", {"class": "meta"}, f"· {say(len(found[code]), 'finding')}"),
+        )
         parts.append(h("details", {"class": "rule", "id": code}, summary, h("div", {}, body)))
     return section("rules", f"The rules that were found ({len(parts)})", parts)
 
 
 def _rule_page(rule: Rule, anchors: Collection[str]) -> list:
-    parts: list = [h("p", {"class": "meta"}, f"Clause {rule.clause}, {rule.severity.label}, since {rule.since}.")]
+    parts: list = [
+        h("p", {"class": "meta"}, f"Clause {rule.clause}, {rule.severity.label}, since {rule.since}.")
+    ]
     for heading, text in rule.sections.items():
         parts += [h("h3", {}, heading), *markdown(text, anchors)]
     for kind, heading in (("bad", "Breaks the contract"), ("good", "Holds")):
@@ -325,7 +441,9 @@ def _rule_page(rule: Rule, anchors: Collection[str]) -> list:
 def _example(example: Example, heading: str, code: str) -> list[Element]:
     comment = "//" if example.language == "json" else "#"
     lines = example.code.rstrip("\n").split("\n")
-    shown = "\n".join(f"{line}  {comment} <- {code}" if n in example.lines else line for n, line in enumerate(lines, 1))
+    shown = "\n".join(
+        f"{line}  {comment} <- {code}" if n in example.lines else line for n, line in enumerate(lines, 1)
+    )
     title = heading + (f": {example.title}" if example.title else "")
     return [h("h3", {}, title), h("pre", {"tabindex": "0"}, h("code", {}, shown))]
 
@@ -345,4 +463,3 @@ def reading() -> Element:
           "Constant factors of a loss are set aside."),
         h("p", {}, "The numbers are small on purpose: a window of 3, epochs of 8 microbatches, and, where a script's counts vary, 3, 6, 1, 4, 4, 4, 2 and 5 valid targets."),
     )  # fmt: skip
-

@@ -51,4 +51,6 @@ def revision_of(folder: str) -> Revision | None:
         return None
     commit, seconds = said.split()
     committed = datetime.fromtimestamp(int(seconds), tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Revision(commit, committed, bool(_git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".")))
+    return Revision(
+        commit, committed, bool(_git(folder, "status", "--porcelain", "--untracked-files=no", "--", "."))
+    )

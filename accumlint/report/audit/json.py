@@ -99,7 +99,7 @@ def _read(kind: Any, value: Any, where: str) -> Any:
                 read[each.name] = _read(hints[each.name], value[each.name], place)
             elif each.default is dataclasses.MISSING:
                 raise DocumentError(f"{place} is missing")
-        return kind(**read)
+        return kind(**read)  # type: ignore[operator]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise DocumentError(f"{where}: expected {_NAMES[kind]}")
     return value
@@ -113,7 +113,10 @@ def _check_indices(audit: Audit) -> None:
     pairs = [(f"findings[{n}].loops", each.loops, len(audit.loops)) for n, each in enumerate(audit.findings)]
     for n, loop in enumerate(audit.loops):
         pairs.append((f"loops[{n}].findings", loop.findings, len(audit.findings)))
-        pairs += [(f"loops[{n}].pictures[{m}].findings", p.findings, len(audit.findings)) for m, p in enumerate(loop.pictures)]
+        pairs += [
+            (f"loops[{n}].pictures[{m}].findings", p.findings, len(audit.findings))
+            for m, p in enumerate(loop.pictures)
+        ]
     for where, numbers, limit in pairs:
         if any(not 0 <= number < limit for number in numbers):
             raise DocumentError(f"{where}: leads nowhere")

@@ -135,7 +135,11 @@ def _loops(audit: Audit) -> list[str]:
         parts += _loop(audit, loop, number)
     if len(broken) > LOOPS_DRAWN:
         parts.append(f"{len(broken) - LOOPS_DRAWN} more loops with findings are drawn in the HTML report.")
-    for kind, title in (("not-followed", "Windows that could not be simulated"), ("clean", "Nothing found"), ("no-window", "One microbatch per step")):
+    for kind, title in (
+        ("not-followed", "Windows that could not be simulated"),
+        ("clean", "Nothing found"),
+        ("no-window", "One microbatch per step"),
+    ):
         here = [loop for loop in audit.loops if loop.kind == kind]
         if here:
             parts.append(f"### {title} ({len(here)})")
@@ -147,7 +151,10 @@ def _loop(audit: Audit, loop: Loop, number: int) -> list[str]:
     found = counts(audit.findings[each] for each in loop.findings)
     said = ", ".join(say(n, label, label if label == "advice" else "") for label, n in found.items() if n)
     frameworks = ", ".join(loop.frameworks) or "plain PyTorch"
-    parts = [f"### Loop {number}: {place(loop.place)} {escape(loop.function)}", f"{said}; {escape(frameworks)}; K: {code(loop.window) if loop.window else 'not stated'}."]
+    parts = [
+        f"### Loop {number}: {place(loop.place)} {escape(loop.function)}",
+        f"{said}; {escape(frameworks)}; K: {code(loop.window) if loop.window else 'not stated'}.",
+    ]
     for n, picture in enumerate(loop.pictures, 1):
         if len(loop.pictures) > 1:
             parts.append(f"Path {n} of {len(loop.pictures)}:")
@@ -167,7 +174,14 @@ def drawn(picture: Picture) -> str:
         {
             "number": window.number,
             "microbatches": [
-                {"index": b.index, "epoch": b.epoch, "forward": b.forward, "backward": b.backward, "sync": b.sync, "events": list(b.events)}
+                {
+                    "index": b.index,
+                    "epoch": b.epoch,
+                    "forward": b.forward,
+                    "backward": b.backward,
+                    "sync": b.sync,
+                    "events": list(b.events),
+                }
                 for b in window.beats
             ],
             "events": list(window.events),
@@ -191,7 +205,16 @@ def _weights(signature: Signature) -> str:
             targets = " / ".join(share.valid_targets for share in shares)
             in_script = " / ".join(share.weight or "?" for share in shares)
             right = " / ".join(share.right or "?" for share in shares)
-            rows.append([str(window.number), str(index + 1), targets, in_script, right, "" if in_script == right else "off"])
+            rows.append(
+                [
+                    str(window.number),
+                    str(index + 1),
+                    targets,
+                    in_script,
+                    right,
+                    "" if in_script == right else "off",
+                ]
+            )
     heads = ("window", "microbatch", "valid targets", "each weighs", "by the contract", "")
     ranks = "\n\nNumbers of two ranks stand on either side of the slash." if signature.ranks > 1 else ""
     return table(heads, rows) + ranks
@@ -205,7 +228,14 @@ def _configurations(configurations: Sequence[Configuration]) -> list[str]:
         values = {row.quantity: row.value for row in each.rows}
         verdict = {True: "closes", False: "**does not close**", None: "open"}[each.closes]
         why = "" if each.verdict in ("closes", "") else f": {escape(each.verdict.removeprefix('open: '))}"
-        rows.append([code(each.path), escape(each.dialect), *(escape(values.get(q, "?")) for q in ("micro", "accumulation", "ranks", "global")), verdict + why])
+        rows.append(
+            [
+                code(each.path),
+                escape(each.dialect),
+                *(escape(values.get(q, "?")) for q in ("micro", "accumulation", "ranks", "global")),
+                verdict + why,
+            ]
+        )
     heads = ("configuration", "dialect", "micro", "× accumulation", "× ranks", "= global", "verdict")
     return [f"## Batch arithmetic ({len(configurations)})", table(heads, rows)]
 

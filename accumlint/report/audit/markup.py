@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
@@ -26,7 +26,7 @@ def _visible(character: str) -> str:
     return character
 
 
-def h(tag: str, attributes: dict[str, str | None] | None = None, *children: Child) -> Element:  # type: ignore[valid-type]
+def h(tag: str, attributes: Mapping[str, str | None] | None = None, *children: Child) -> Element:  # type: ignore[valid-type]
     """One element. Attributes that are None are left out; children may be elements, texts, or lists of them."""
     element = Element(tag)
     for name, value in (attributes or {}).items():

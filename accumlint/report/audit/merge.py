@@ -82,8 +82,15 @@ def join(audits: Iterable[Audit], unused: Iterable[Unused], version: str) -> Joi
             replaced.append(Unused(name, f"the same report was given {times[digest]} times and counts once"))
         for other, audit in ranked[1:]:
             repeated = f", given {times[other]} times," if times[other] > 1 else ""
-            replaced.append(Unused(name, f"the report of {_which(audit)}{repeated} gives way to that of {_which(chosen)}{_because(chosen, audit)}"))
-    repositories.sort(key=lambda each: (-each.errors, -each.warnings, -each.affected, -each.advice, each.name))
+            replaced.append(
+                Unused(
+                    name,
+                    f"the report of {_which(audit)}{repeated} gives way to that of {_which(chosen)}{_because(chosen, audit)}",
+                )
+            )
+    repositories.sort(
+        key=lambda each: (-each.errors, -each.warnings, -each.affected, -each.advice, each.name)
+    )
     shown = sorted(set(unused), key=lambda each: (each.report, each.reason))
     return Joined(version, tuple(repositories), _rules(repositories), tuple(shown), tuple(replaced))
 
@@ -94,17 +101,29 @@ def _age(audit: Audit, digest: str) -> tuple:
 
 
 def _which(audit: Audit) -> str:
-    return f"revision {audit.revision.commit[:12]} ({audit.revision.committed[:10]})" if audit.revision else "no revision"
+    return (
+        f"revision {audit.revision.commit[:12]} ({audit.revision.committed[:10]})"
+        if audit.revision
+        else "no revision"
+    )
 
 
 def _because(chosen: Audit, other: Audit) -> str:
-    newer = (chosen.revision.committed if chosen.revision else "") > (other.revision.committed if other.revision else "")
-    return ", which is newer" if newer else "; which is newer can't be told, so the one with more findings speaks"
+    newer = (chosen.revision.committed if chosen.revision else "") > (
+        other.revision.committed if other.revision else ""
+    )
+    return (
+        ", which is newer"
+        if newer
+        else "; which is newer can't be told, so the one with more findings speaks"
+    )
 
 
 def _repository(name: str, audit: Audit) -> Repository:
     number = counts(audit.findings)
-    affected = sum(1 for loop in audit.loops if any(audit.findings[each].severity != "advice" for each in loop.findings))
+    affected = sum(
+        1 for loop in audit.loops if any(audit.findings[each].severity != "advice" for each in loop.findings)
+    )
     return Repository(name, audit, number["error"], number["warning"], number["advice"], affected)
 
 
@@ -115,12 +134,26 @@ def _rules(repositories: Sequence[Repository]) -> tuple[RuleCount, ...]:
         for rule, here in by_rule(repository.audit.findings).items():
             found.setdefault(rule, []).extend((repository.name, each) for each in here)
     table = []
-    for rule, here in found.items():
-        worst = min((finding for _, finding in here), key=lambda f: (*rank(f.severity, f.confidence, f.clause), f.path, f.cell, f.line, f.message))
-        names = tuple(dict.fromkeys(name for name, _ in here))
-        number = counts(finding for _, finding in here)
-        table.append(RuleCount(rule, worst.name, len(here), number["error"], number["warning"], names, worst))
-    return tuple(sorted(table, key=lambda each: (-each.errors, -each.warnings, -len(each.repositories), -each.findings, each.rule)))
+    for rule, members in found.items():
+        worst = min(
+            (finding for _, finding in members),
+            key=lambda f: (*rank(f.severity, f.confidence, f.clause), f.path, f.cell, f.line, f.message),
+        )
+        names = tuple(dict.fromkeys(name for name, _ in members))
+        number = counts(finding for _, finding in members)
+        table.append(RuleCount(rule, worst.name, len(members), number["error"], number["warning"], names, worst))
+    return tuple(
+        sorted(
+            table,
+            key=lambda each: (
+                -each.errors,
+                -each.warnings,
+                -len(each.repositories),
+                -each.findings,
+                each.rule,
+            ),
+        )
+    )
 
 
 def verdict_line(joined: Joined) -> str:

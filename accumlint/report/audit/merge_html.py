@@ -5,10 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
-from accumlint.report.audit.html import Pages, badge, footer, rule_link, rules_section, scroll, section, source
+from accumlint.report.audit.html import (
+    Pages,
+    badge,
+    footer,
+    rule_link,
+    rules_section,
+    scroll,
+    section,
+    source,
+)
 from accumlint.report.audit.markup import h
 from accumlint.report.audit.merge import Joined, Repository, Unused, verdict_line
-from accumlint.report.audit.model import SEVERITIES, Audit, Finding, counts, revision_line, say, what_was_looked_at
+from accumlint.report.audit.model import (
+    SEVERITIES,
+    Audit,
+    Finding,
+    counts,
+    revision_line,
+    say,
+    what_was_looked_at,
+)
 from accumlint.report.audit.model import verdict_line as own_verdict
 from accumlint.report.audit.page import page
 
@@ -21,7 +38,9 @@ def render(joined: Joined, rule_page: Pages) -> str:
     sections = [
         _ranking(joined.repositories),
         _rules(joined),
-        section("each", "Each repository", [_repository(each, n) for n, each in enumerate(joined.repositories)]),
+        section(
+            "each", "Each repository", [_repository(each, n) for n, each in enumerate(joined.repositories)]
+        ),
         _not_used(joined),
         rules_section(findings, rule_page),
     ]
@@ -31,7 +50,10 @@ def render(joined: Joined, rule_page: Pages) -> str:
 
 def _header(joined: Joined, title: str, findings: Sequence[Finding]) -> Element:
     number = counts(findings)
-    tiles = [(number[label], label if label == "advice" or number[label] == 1 else f"{label}s") for label in SEVERITIES]
+    tiles = [
+        (number[label], label if label == "advice" or number[label] == 1 else f"{label}s")
+        for label in SEVERITIES
+    ]
     tiles += [
         (sum(each.audit.coverage.accumulating for each in joined.repositories), "accumulating loops"),
         (sum(each.affected for each in joined.repositories), "affected loops"),
@@ -46,11 +68,19 @@ def _header(joined: Joined, title: str, findings: Sequence[Finding]) -> Element:
 
 
 def _number(value: int, severity: str = "") -> Element:
-    return h("td", {"class": "number"}, h("b", {"class": severity}, str(value)) if value and severity else str(value))
+    return h(
+        "td",
+        {"class": "number"},
+        h("b", {"class": severity}, str(value)) if value and severity else str(value),
+    )
 
 
 def _table(label: str, heads: Sequence[tuple[str, bool]], rows: Sequence[Element]) -> Element:
-    head = h("tr", {}, [h("th", {"scope": "col", "class": "number" if number else None}, words) for words, number in heads])
+    head = h(
+        "tr",
+        {},
+        [h("th", {"scope": "col", "class": "number" if number else None}, words) for words, number in heads],
+    )
     return scroll(label, h("table", {}, h("thead", {}, head), h("tbody", {}, rows)))
 
 
@@ -64,7 +94,11 @@ def _ranking(repositories: Sequence[Repository]) -> Element:
     ]  # fmt: skip
     heads = [("", True), ("repository", False), ("errors", True), ("warnings", True), ("advice", True), ("affected loops", True),
              ("of accumulating", True), ("files", True), ("revision", False)]  # fmt: skip
-    return section("repositories", f"Repositories, worst first ({len(repositories)})", _table("repositories", heads, rows))
+    return section(
+        "repositories",
+        f"Repositories, worst first ({len(repositories)})",
+        _table("repositories", heads, rows),
+    )
 
 
 def _rules(joined: Joined) -> Element:
@@ -73,7 +107,15 @@ def _rules(joined: Joined) -> Element:
           _number(each.errors, "error"), _number(each.warnings, "warning"), _number(len(each.repositories)), h("td", {}, ", ".join(each.repositories[:6]) + (", …" if len(each.repositories) > 6 else "")))
         for each in joined.rules
     ]  # fmt: skip
-    heads = [("rule", False), ("worst", False), ("findings", True), ("errors", True), ("warnings", True), ("repositories", True), ("where", False)]
+    heads = [
+        ("rule", False),
+        ("worst", False),
+        ("findings", True),
+        ("errors", True),
+        ("warnings", True),
+        ("repositories", True),
+        ("where", False),
+    ]
     body = _table("rules", heads, rows) if rows else h("p", {}, "Nothing was found.")
     return section("ranking", f"Rules, worst first ({len(rows)})", body)
 
@@ -81,7 +123,7 @@ def _rules(joined: Joined) -> Element:
 def _repository(repository: Repository, index: int) -> Element:
     audit = repository.audit
     number = counts(audit.findings)
-    state = [
+    state: list = [
         [" ", h("span", {"class": f"badge {label}"}, say(number[label], label, "advice" if label == "advice" else f"{label}s"))]
         for label in SEVERITIES if number[label]
     ] or [" ", h("span", {"class": "badge good"}, "nothing found")]  # fmt: skip
@@ -95,16 +137,30 @@ def _repository(repository: Repository, index: int) -> Element:
         rest = h("ul", {"class": "places"}, shown[FINDINGS_OPEN:])
         parts.append(h("details", {}, h("summary", {}, f"{len(shown) - FINDINGS_OPEN} more"), rest))
     parts.append(h("ul", {"class": "small soft"}, [h("li", {}, each) for each in what_was_looked_at(audit)]))
-    left = [f"{say(each.files, 'loop' if each.reason == 'loop' else 'file')} not analysed: {each.why}" for each in audit.coverage.left]
+    left = [
+        f"{say(each.files, 'loop' if each.reason == 'loop' else 'file')} not analysed: {each.why}"
+        for each in audit.coverage.left
+    ]
     parts.append(h("ul", {"class": "small soft"}, [h("li", {}, each) for each in left]) if left else None)
     summary = h("summary", {}, h("b", {}, h("bdi", {}, repository.name)), " —", state)
     is_open = "" if index < 5 and shown else None
-    return h("details", {"class": "loop", "id": f"r{index + 1}", "open": is_open}, summary, h("div", {}, parts))
+    return h(
+        "details", {"class": "loop", "id": f"r{index + 1}", "open": is_open}, summary, h("div", {}, parts)
+    )
 
 
 def _line(audit: Audit, finding: Finding) -> Element:
     sure = "" if finding.confidence == "certain" else f" ({finding.confidence})"
-    return h("li", {}, badge(finding.severity), " ", rule_link(finding.rule), f" {finding.name}{sure} ", source(audit, finding), f" {finding.message}")
+    return h(
+        "li",
+        {},
+        badge(finding.severity),
+        " ",
+        rule_link(finding.rule),
+        f" {finding.name}{sure} ",
+        source(audit, finding),
+        f" {finding.message}",
+    )
 
 
 def _not_used(joined: Joined) -> Element | None:

@@ -25,7 +25,14 @@ def render(joined: Joined) -> str:
         for each in joined.repositories
     ]
     rules = [
-        {"rule": each.rule, "name": each.name, "findings": each.findings, "errors": each.errors, "warnings": each.warnings, "repositories": list(each.repositories)}
+        {
+            "rule": each.rule,
+            "name": each.name,
+            "findings": each.findings,
+            "errors": each.errors,
+            "warnings": each.warnings,
+            "repositories": list(each.repositories),
+        }
         for each in joined.rules
     ]
     document = {

@@ -47,5 +47,7 @@ def _findings(findings: Sequence[Finding]) -> list[str]:
     for rule, here in by_rule(findings).items():
         more = f" and {len(here) - PLACES_SHOWN} more" if len(here) > PLACES_SHOWN else ""
         places = ", ".join(place(each) for each in here[:PLACES_SHOWN])
-        lines.append(f"- {here[0].severity} {rule} {escape(here[0].name)}, {say(len(here), 'place')}: {places}{more}")
+        lines.append(
+            f"- {here[0].severity} {rule} {escape(here[0].name)}, {say(len(here), 'place')}: {places}{more}"
+        )
     return ["\n".join(lines)] if lines else []

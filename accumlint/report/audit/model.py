@@ -294,26 +294,53 @@ def build(
 
     ``scripts`` knows the files that hold loops, ``advice`` the first thing to do about each rule.
     """
-    ranked = sorted(((_finding(report, each), each.span.line) for each in report.findings), key=lambda pair: _finding_rank(pair[0]))
+    ranked = sorted(
+        ((_finding(report, each), each.span.line) for each in report.findings),
+        key=lambda pair: _finding_rank(pair[0]),
+    )
     findings = [each for each, _ in ranked]
-    index = {(each.rule, each.path, line): number for number, (each, line) in reversed(list(enumerate(ranked)))}
+    index = {
+        (each.rule, each.path, line): number for number, (each, line) in reversed(list(enumerate(ranked)))
+    }
     loops = [
         _loop(report, path, each, index, findings, scripts.get(path, Script(False, False)))
         for path in sorted(report.loops)
         for each in report.loops[path]
     ]
-    loops.sort(key=lambda loop: (_KINDS.index(loop.kind), min(loop.findings, default=0), loop.path, loop.place.cell, loop.place.line, loop.function))
+    loops.sort(
+        key=lambda loop: (
+            _KINDS.index(loop.kind),
+            min(loop.findings, default=0),
+            loop.path,
+            loop.place.cell,
+            loop.place.line,
+            loop.function,
+        )
+    )
     for number, loop in enumerate(loops):
         for position in loop.findings:
             held = findings[position]
             findings[position] = dataclasses.replace(held, loops=(*held.loops, number))
     configurations = tuple(
-        Configuration(a.path, a.dialect, tuple(Row(r.quantity, r.value, r.source) for r in a.rows), a.closes, a.verdict)
+        Configuration(
+            a.path, a.dialect, tuple(Row(r.quantity, r.value, r.source) for r in a.rows), a.closes, a.verdict
+        )
         for a in arithmetic
     )
     coverage = _coverage(report, loops, findings)
     first = _first_steps(findings, loops, coverage, advice)
-    return Audit(SCHEMA, version, name, revision, coverage, first, tuple(findings), tuple(loops), configurations, source_url)
+    return Audit(
+        SCHEMA,
+        version,
+        name,
+        revision,
+        coverage,
+        first,
+        tuple(findings),
+        tuple(loops),
+        configurations,
+        source_url,
+    )
 
 
 _KINDS = ("broken", "not-followed", "clean", "no-window")
@@ -331,7 +358,12 @@ def spot(where: Place | Finding) -> str:
 
 def is_source_url(template: str) -> bool:
     """Whether places may lead there: an address of the web that takes a path, or nothing."""
-    return not template or template.startswith(("https://", "http://")) and "{path}" in template and template.isprintable()
+    return (
+        not template
+        or template.startswith(("https://", "http://"))
+        and "{path}" in template
+        and template.isprintable()
+    )
 
 
 def address(audit: Audit, where: Place | Finding) -> str:
@@ -348,7 +380,7 @@ def _finding(report: Report, finding: found.Finding) -> Finding:
     span, evidence = finding.span, finding.evidence
     whole_file = finding.rule == "ACC003" and (span.line, span.column) == (1, 1)
     source = "" if whole_file else (report.line(span.path, span.line) or "").strip()
-    fix = finding.fix and Fix(finding.fix.title, finding.fix.safe, finding.fix.why_unsafe)
+    fix = None if finding.fix is None else Fix(finding.fix.title, finding.fix.safe, finding.fix.why_unsafe)
     place = _place(report, span.path, span.line)
     return Finding(
         finding.rule, finding.name, finding.clause, finding.severity.label, finding.confidence.label,
@@ -359,9 +391,20 @@ def _finding(report: Report, finding: found.Finding) -> Finding:
     )  # fmt: skip
 
 
-def _loop(report: Report, path: str, loop: Any, index: Mapping[tuple, int], findings: Sequence[Finding], script: Script) -> Loop:
+def _loop(
+    report: Report,
+    path: str,
+    loop: Any,
+    index: Mapping[tuple, int],
+    findings: Sequence[Finding],
+    script: Script,
+) -> Loop:
     detail = loop.detail
-    breaks = [(index[rule, where, line], drawn) for rule, where, line, drawn in detail.breaks if (rule, where, line) in index]
+    breaks = [
+        (index[rule, where, line], drawn)
+        for rule, where, line, drawn in detail.breaks
+        if (rule, where, line) in index
+    ]
     pictures = []
     for number, timeline in enumerate(loop.timelines):
         here = tuple(sorted({finding for finding, drawn in breaks if drawn == number}))
@@ -388,28 +431,43 @@ def _named(spellings: Iterable[str]) -> tuple[str, ...]:
     return tuple(each for each in dict.fromkeys(spellings) if "@" not in each and "..." not in each)
 
 
-def _commands(path: str, objects: Iterable[str], script: Script, kind: str, rules: Sequence[str]) -> tuple[str, ...]:
+def _commands(
+    path: str, objects: Iterable[str], script: Script, kind: str, rules: Sequence[str]
+) -> tuple[str, ...]:
     if kind == "no-window":
         return ()
     quoted = shlex.quote(path if not path.startswith("-") else f"./{path}")
     commands = [f"accumlint trace {quoted}"]
     if script.runnable:
-        ranks = " --ranks 2" if any(each.endswith(("(data_parallel)", "(sharded)")) for each in objects) else ""
+        ranks = (
+            " --ranks 2" if any(each.endswith(("(data_parallel)", "(sharded)")) for each in objects) else ""
+        )
         tiny = " --tiny" if script.hugging_face else ""
         commands.append(f"accumlint probe {quoted}{ranks}{tiny}")
     return (*commands, *(f"accumlint explain {rule}" for rule in rules[:1]))
 
 
-def _picture(timeline: Mapping[str, Any], weights: Mapping[str, Any], rules: Sequence[str], findings: tuple[int, ...]) -> Picture:
+def _picture(
+    timeline: Mapping[str, Any], weights: Mapping[str, Any], rules: Sequence[str], findings: tuple[int, ...]
+) -> Picture:
     windows = []
     for window in timeline["windows"]:
         beats = tuple(
-            Beat(b["index"], b["epoch"], bool(b["forward"]), bool(b["backward"]), b["sync"], tuple(b["events"]))
+            Beat(
+                b["index"], b["epoch"], bool(b["forward"]), bool(b["backward"]), b["sync"], tuple(b["events"])
+            )
             for b in window["microbatches"]
         )
         windows.append(Window(window["number"], beats, tuple(window["events"]), bool(window["tail"])))
     pending = int(timeline.get("pending") or 0)
-    return Picture(timeline["k"], tuple(windows), pending, timeline.get("note") or "", _signature(weights, rules), findings)
+    return Picture(
+        timeline["k"],
+        tuple(windows),
+        pending,
+        timeline.get("note") or "",
+        _signature(weights, rules),
+        findings,
+    )
 
 
 def _signature(weights: Mapping[str, Any], rules: Sequence[str]) -> Signature | None:
@@ -435,15 +493,23 @@ def _signature(weights: Mapping[str, Any], rules: Sequence[str]) -> Signature | 
     elif everywhere or in_tails and all(len(w.indices) != usual for w in off):
         state, reason = "broken", ""
     elif all(len(w.indices) != usual for w in off):
-        state, reason = "right", "a window of another size is weighed differently, without consequence that could be shown"
+        state, reason = (
+            "right",
+            "a window of another size is weighed differently, without consequence that could be shown",
+        )
     else:
-        state, reason = "unjudged", "how this loss counts its targets rests on code or data that the script does not show"
+        state, reason = (
+            "unjudged",
+            "how this loss counts its targets rests on code or data that the script does not show",
+        )
     return Signature(state, reason, weights["ranks"], windows)
 
 
 def is_off(window: Weights) -> bool:
     """Some target weighs something else than the contract gives it."""
-    return window.stale > 0 or any(share.weight != share.right for shares in window.shares for share in shares)
+    return window.stale > 0 or any(
+        share.weight != share.right for shares in window.shares for share in shares
+    )
 
 
 # reason -> what to think of it
@@ -469,7 +535,9 @@ def _coverage(report: Report, loops: Sequence[Loop], findings: Sequence[Finding]
     for path, sieve in sorted(report.ended.items()):
         if sieve in _ENDED:
             said = next((f for f in findings if f.path == path and f.rule in ("ACC001", "ACC003")), None)
-            named.setdefault(sieve, []).append(Place(path, said.line, said.message, said.cell) if said else Place(path, 1))
+            named.setdefault(sieve, []).append(
+                Place(path, said.line, said.message, said.cell) if said else Place(path, 1)
+            )
     for path, message in summary.errors:
         named.setdefault("unreadable", []).append(Place(path, 1, message))
     for loop in loops:
@@ -495,7 +563,9 @@ def _coverage(report: Report, loops: Sequence[Loop], findings: Sequence[Finding]
     )  # fmt: skip
 
 
-def _first_steps(findings: Sequence[Finding], loops: Sequence[Loop], coverage: Coverage, advice: Mapping[str, str]) -> tuple[Step, ...]:
+def _first_steps(
+    findings: Sequence[Finding], loops: Sequence[Loop], coverage: Coverage, advice: Mapping[str, str]
+) -> tuple[Step, ...]:
     """A short list: the rules that harm most, then how to prove it, then how to keep it."""
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -529,7 +599,13 @@ def _first_steps(findings: Sequence[Finding], loops: Sequence[Loop], coverage: C
              "accumlint check --baseline .accumlint-baseline.json --ratchet"),
         ))  # fmt: skip
     elif coverage.accumulating:
-        steps.append(Step("Keep it so", "Nothing was found in what was followed. The hook and the CI check keep it that way.", commands=("accumlint check",)))
+        steps.append(
+            Step(
+                "Keep it so",
+                "Nothing was found in what was followed. The hook and the CI check keep it that way.",
+                commands=("accumlint check",),
+            )
+        )
     return tuple(steps)
 
 
@@ -541,12 +617,18 @@ def _fixes(findings: Sequence[Finding]) -> list[Step]:
         return []
     detail, commands = [], []
     if safe:
-        detail.append(f"{say(safe, 'finding')} can be fixed safely: a run whose K is 1 stays as it is. --patch shows the change, --fix makes it.")
+        detail.append(
+            f"{say(safe, 'finding')} can be fixed safely: a run whose K is 1 stays as it is. --patch shows the change, --fix makes it."
+        )
         commands += ["accumlint check --patch", "accumlint check --fix"]
     if unsafe:
         detail.append(f"{say(unsafe, 'finding')} can be fixed by a change that needs to be read first.")
         commands.append("accumlint check --patch=unsafe")
-    return [Step("Let the tool change what it can", " ".join(detail), count=safe + unsafe, commands=tuple(commands))]
+    return [
+        Step(
+            "Let the tool change what it can", " ".join(detail), count=safe + unsafe, commands=tuple(commands)
+        )
+    ]
 
 
 def _proof(loops: Sequence[Loop]) -> list[Step]:
@@ -556,7 +638,13 @@ def _proof(loops: Sequence[Loop]) -> list[Step]:
         ("broken", "Prove it on the run itself", "The probe runs a script, unmodified, on a small model and confirms or refutes each finding. Arguments of the script go after --."),
         ("not-followed", "Probe what could not be followed", "Reading stopped short in these loops: only a run can say what their windows are."),
     ):  # fmt: skip
-        commands = {command: loop for loop in loops if loop.kind == kind for command in loop.commands if " probe " in command}
+        commands = {
+            command: loop
+            for loop in loops
+            if loop.kind == kind
+            for command in loop.commands
+            if " probe " in command
+        }
         if commands:
             shown = list(commands)[: PLACES_SHOWN if kind == "broken" else 3]
             places = tuple(commands[each].place for each in shown)
@@ -589,15 +677,23 @@ def verdict_line(audit: Audit) -> str:
     """The report in one sentence."""
     coverage, number = audit.coverage, counts(audit.findings)
     grave = [say(number[label], label) for label in ("error", "warning") if number[label]]
-    broken = sum(1 for loop in audit.loops if any(audit.findings[each].severity != "advice" for each in loop.findings))
-    looked = f"{say(coverage.accumulating, 'accumulating loop')}, {say(coverage.configurations, 'configuration')}"
+    broken = sum(
+        1 for loop in audit.loops if any(audit.findings[each].severity != "advice" for each in loop.findings)
+    )
+    looked = (
+        f"{say(coverage.accumulating, 'accumulating loop')}, {say(coverage.configurations, 'configuration')}"
+    )
     if not coverage.files and not coverage.configurations:
         return "Nothing was there to look at."
     if not coverage.accumulating and not coverage.configurations and not grave:
         return "No loop that accumulates gradients was found."
     if not grave:
         return f"Nothing grave was found in what was followed: {looked}."
-    where = f"; {broken} of {say(coverage.accumulating, 'accumulating loop')} affected" if coverage.accumulating else ""
+    where = (
+        f"; {broken} of {say(coverage.accumulating, 'accumulating loop')} affected"
+        if coverage.accumulating
+        else ""
+    )
     return f"{' and '.join(grave)}{where}."
 
 
@@ -624,10 +720,18 @@ def what_was_looked_at(audit: Audit) -> list[str]:
     lines = [
         f"{say(coverage.files, 'file')} looked at: {coverage.simulated} simulated, with {say(coverage.loops, 'training loop')}; "
         f"{say(coverage.configurations, 'configuration')} read.",
-        *(f"{say(number, 'file')} {_WITHOUT[sieve]}." for sieve, number in coverage.without.items() if sieve in _WITHOUT),
+        *(
+            f"{say(number, 'file')} {_WITHOUT[sieve]}."
+            for sieve, number in coverage.without.items()
+            if sieve in _WITHOUT
+        ),
     ]
     if coverage.frameworks:
-        lines.append("Frameworks, by loops: " + ", ".join(f"{name} {number}" for name, number in coverage.frameworks.items()) + ".")
+        lines.append(
+            "Frameworks, by loops: "
+            + ", ".join(f"{name} {number}" for name, number in coverage.frameworks.items())
+            + "."
+        )
     if coverage.suppressed:
         lines.append(f"{say(coverage.suppressed, 'finding')} hidden by suppression comments.")
     return lines

@@ -29,9 +29,7 @@ def page(title: str, header: Element, sections: Iterable[Element], footer: Eleme
     Only this style sheet and this script may act, by their hashes; nothing may be loaded, framed or sent.
     """
     style, script = _asset("audit.css"), _asset("audit.js")
-    policy = (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
-    )
+    policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
     sections = list(sections)
     links = [h("li", {}, h("a", {"href": f"#{each.get('id')}"}, _text(each[0]))) for each in sections]
     document = h(

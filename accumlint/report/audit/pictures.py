@@ -11,11 +11,32 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from accumlint.report.audit.markup import h
-from accumlint.report.audit.model import Picture, Share, Signature, Weights, Window, is_off, lane_label, say, summary_of
+from accumlint.report.audit.model import (
+    Picture,
+    Share,
+    Signature,
+    Weights,
+    Window,
+    is_off,
+    lane_label,
+    say,
+    summary_of,
+)
 
 # lanes that are always drawn, and in which order all lanes come
 STANDARD = ("clip", "step", "scheduler", "clear")
-_ORDER = ("unscale", "clip", "step", "scaler", "scheduler", "ema", "counter", "clear", "checkpoint", "evaluate")
+_ORDER = (
+    "unscale",
+    "clip",
+    "step",
+    "scaler",
+    "scheduler",
+    "ema",
+    "counter",
+    "clear",
+    "checkpoint",
+    "evaluate",
+)
 
 # rule prefix -> lane in which it shows
 LANES_OF_RULES = {
@@ -71,7 +92,11 @@ def _dot(x: float, y: float) -> str:
 
 
 def _lanes(picture: Picture) -> list[str]:
-    happened = {event for window in picture.windows for event in (*window.events, *(e for b in window.beats for e in b.events))}
+    happened = {
+        event
+        for window in picture.windows
+        for event in (*window.events, *(e for b in window.beats for e in b.events))
+    }
     known = [event for event in _ORDER if event in happened or event in STANDARD]
     return ["microbatch", "forward", "backward", "sync", *known, *sorted(happened - set(_ORDER))]
 
@@ -83,9 +108,14 @@ def _spoken(picture: Picture) -> str:
         events: dict[str, int] = {}
         for event in (*(e for b in window.beats for e in b.events), *window.events):
             events[event] = events.get(event, 0) + 1
-        happened = ", ".join(f"{lane_label(event)} {times}×" if times > 1 else lane_label(event) for event, times in events.items())
+        happened = ", ".join(
+            f"{lane_label(event)} {times}×" if times > 1 else lane_label(event)
+            for event, times in events.items()
+        )
         title = f"window {window.number}" + (" (shorter than usual)" if window.tail else "")
-        said.append(f"{title}: {say(len(window.beats), 'microbatch', 'microbatches')}, {happened or 'nothing happens'}")
+        said.append(
+            f"{title}: {say(len(window.beats), 'microbatch', 'microbatches')}, {happened or 'nothing happens'}"
+        )
     if picture.pending:
         said.append(f"{say(picture.pending, 'microbatch', 'microbatches')} left over, used by no step")
     return ". ".join(said) + "."
@@ -105,15 +135,37 @@ def timeline(picture: Picture, key: str, rules: Mapping[str, str]) -> Element:
     height = top + LANE * len(lanes) + 6
     parts: list[Element] = [h("title", {"id": f"{key}-t"}, _spoken(picture))]
     for window, (start, end) in zip(picture.windows, extents):
-        parts.append(h("rect", {"class": "wn short" if window.tail else "wn", "x": _n(start), "y": "2", "width": _n(end - start), "height": _n(height - 4), "rx": "3"}))
+        parts.append(
+            h(
+                "rect",
+                {
+                    "class": "wn short" if window.tail else "wn",
+                    "x": _n(start),
+                    "y": "2",
+                    "width": _n(end - start),
+                    "height": _n(height - 4),
+                    "rx": "3",
+                },
+            )
+        )
         parts.append(h("text", {"class": "wt", "x": _n((start + end) / 2), "y": "15"}, str(window.number)))
     parts.append(h("text", {"class": "lb", "x": "0", "y": "15"}, "window"))
     for row, lane in enumerate(lanes):
         y = top + LANE * (row + 0.5)
-        parts.append(h("text", {"class": "lb" + (" bad" if lane in flagged else ""), "x": "0", "y": _n(y + 4)}, lane_label(lane)))
+        parts.append(
+            h(
+                "text",
+                {"class": "lb" + (" bad" if lane in flagged else ""), "x": "0", "y": _n(y + 4)},
+                lane_label(lane),
+            )
+        )
         parts += _draw_lane(picture.windows, centres, lane, y)
         for place, rule in enumerate(flagged.get(lane, ())):
-            link = h("a", {"href": rules[rule]}, h("text", {"class": "fl", "x": _n(right + FLAG * place), "y": _n(y + 4)}, f"◂ {rule}"))
+            link = h(
+                "a",
+                {"href": rules[rule]},
+                h("text", {"class": "fl", "x": _n(right + FLAG * place), "y": _n(y + 4)}, f"◂ {rule}"),
+            )
             parts.append(link)
     view = {
         "class": "pic", "viewBox": f"0 0 {_n(width)} {_n(height)}", "width": _n(width), "height": _n(height),
@@ -122,13 +174,18 @@ def timeline(picture: Picture, key: str, rules: Mapping[str, str]) -> Element:
     return h("svg", view, parts)
 
 
-def _draw_lane(windows: Sequence[Window], centres: Sequence[Sequence[float]], lane: str, y: float) -> list[Element]:
+def _draw_lane(
+    windows: Sequence[Window], centres: Sequence[Sequence[float]], lane: str, y: float
+) -> list[Element]:
     if lane == "microbatch":
         return [
             h("text", {"class": "mb", "x": _n(x), "y": _n(y + 4)}, str(beat.index + 1))
             for window, row in zip(windows, centres) for x, beat in zip(row, window.beats)
         ]  # fmt: skip
-    marks, dots, unknown, twice = [], [], [], []
+    marks: list[str] = []
+    dots: list[str] = []
+    unknown: list[float] = []
+    twice: list[tuple[float, int]] = []
     shape = {"forward": _disc, "backward": _disc, "sync": _arrows}.get(lane, _triangle)
     for window, row in zip(windows, centres):
         last = len(row) - 1
@@ -142,12 +199,18 @@ def _draw_lane(windows: Sequence[Window], centres: Sequence[Sequence[float]], la
                     unknown.append(x)
                     continue
             else:
-                times = (beat.events.count(lane) if beat else 0) + (window.events.count(lane) if index == last else 0)
+                times = (beat.events.count(lane) if beat else 0) + (
+                    window.events.count(lane) if index == last else 0
+                )
             (marks if times else dots).append(shape(x, y) if times else _dot(x, y))
             if times > 1:
                 twice.append((x, times))
     kind = {"forward": "fw", "backward": "bw", "sync": "sy"}.get(lane, "ev")
-    parts = [h("path", {"class": name, "d": "".join(shapes)}) for name, shapes in ((kind, marks), ("dt", dots)) if shapes]
+    parts = [
+        h("path", {"class": name, "d": "".join(shapes)})
+        for name, shapes in ((kind, marks), ("dt", dots))
+        if shapes
+    ]
     parts += [h("text", {"class": "tm", "x": _n(x + 6), "y": _n(y + 7)}, str(times)) for x, times in twice]
     parts += [h("text", {"class": "un", "x": _n(x), "y": _n(y + 4)}, "–") for x in unknown]
     return parts
@@ -179,13 +242,22 @@ def chosen(windows: Sequence[Weights], number: int) -> Sequence[Weights]:
 
 def _groups(signature: Signature) -> list[_Group]:
     """The bars of one panel: windows, and ranks within them where ranks differ."""
-    differ = any(share != shares[0] for window in signature.windows for shares in window.shares for share in shares)
+    differ = any(
+        share != shares[0] for window in signature.windows for shares in window.shares for share in shares
+    )
     ranks = signature.ranks if differ else 1
     groups = []
     for window in chosen(signature.windows, _SHOWN_WINDOWS if ranks == 1 else 2):
         for rank in range(ranks):
-            bars = [(index, shares[min(rank, len(shares) - 1)]) for index, shares in zip(window.indices, window.shares)]
-            groups.append(_Group(bars, f"rank {rank}" if ranks > 1 else "", f"window {window.number}" if rank == 0 else ""))
+            bars = [
+                (index, shares[min(rank, len(shares) - 1)])
+                for index, shares in zip(window.indices, window.shares)
+            ]
+            groups.append(
+                _Group(
+                    bars, f"rank {rank}" if ranks > 1 else "", f"window {window.number}" if rank == 0 else ""
+                )
+            )
     return groups
 
 
@@ -199,7 +271,10 @@ def weights(signature: Signature, key: str) -> list[Element]:
     shares = [share for group in groups for _, share in group.bars]
     targets = sum(float(share.valid_targets) for share in shares)
     per_target = min(7.0, max(0.6, 200 / max(targets, 1.0)))
-    highest = max((float(text) for share in shares for text in (share.weight, share.right) if text), default=1.0) or 1.0
+    highest = (
+        max((float(text) for share in shares for text in (share.weight, share.right) if text), default=1.0)
+        or 1.0
+    )
     spoken = f"Weights of the valid targets in the script. {summary_of(signature)}."
     return [
         _panel(groups, f"{key}s", "in the script", spoken, per_target, highest, in_script=True),
@@ -209,7 +284,13 @@ def weights(signature: Signature, key: str) -> list[Element]:
 
 
 def _panel(
-    groups: Sequence[_Group], key: str, heading: str, spoken: str, per_target: float, highest: float, in_script: bool
+    groups: Sequence[_Group],
+    key: str,
+    heading: str,
+    spoken: str,
+    per_target: float,
+    highest: float,
+    in_script: bool,
 ) -> Element:
     """One of the two pictures; ``per_target`` is in pixels, ``highest`` the weight of a bar of full height."""
 
@@ -239,13 +320,17 @@ def _panel(
                 where = {"x": _n(x), "y": _n(base - high), "width": _n(width), "height": _n(high)}
                 detail = f"microbatch {index + 1}: {share.valid_targets} valid targets, {text} each"
                 parts.append(h("rect", {"class": "br off" if off else "br", **where}, h("title", {}, detail)))
-            parts.append(h("text", {"class": "ct", "x": _n(x + width / 2), "y": str(base + 13)}, share.valid_targets))
+            parts.append(
+                h("text", {"class": "ct", "x": _n(x + width / 2), "y": str(base + 13)}, share.valid_targets)
+            )
             x += room + 3
         end = x - 3
         parts.append(h("path", {"class": "ax", "d": f"M{_n(start)} {base}H{_n(end)}"}))
         labels = [label for label in (group.rank, group.window) if label]
         below = [base + 28, base + 42] if group.rank else [base + 29]
-        parts += [h("text", {"class": "gl", "x": _n(start), "y": str(y)}, label) for label, y in zip(labels, below)]
+        parts += [
+            h("text", {"class": "gl", "x": _n(start), "y": str(y)}, label) for label, y in zip(labels, below)
+        ]
         x = max(end, start + LETTER * max((len(label) for label in labels), default=0)) + 12
     width = max(x - 11, 8 * len(heading), LETTER * len(said))
     height = base + (50 if any(group.rank for group in groups) else 36)
@@ -263,13 +348,25 @@ def legend() -> dict[str, Element]:
         "the event of the lane happens; a small number says how often": ("ev", _triangle), "it does not happen": ("dt", _dot),
     }  # fmt: skip
     drawn = {
-        words: h("svg", {"class": "pic", "viewBox": "0 0 16 16", "width": "16", "height": "16", "aria-hidden": "true"}, h("path", {"class": kind, "d": shape(8, 8)}))
+        words: h(
+            "svg",
+            {"class": "pic", "viewBox": "0 0 16 16", "width": "16", "height": "16", "aria-hidden": "true"},
+            h("path", {"class": kind, "d": shape(8, 8)}),
+        )
         for words, (kind, shape) in marks.items()
     }
     box = h("rect", {"class": "wn short", "x": "2", "y": "2", "width": "12", "height": "12"})
-    drawn["a window that is shorter than usual"] = h("svg", {"class": "pic", "viewBox": "0 0 16 16", "width": "16", "height": "16", "aria-hidden": "true"}, box)
+    drawn["a window that is shorter than usual"] = h(
+        "svg",
+        {"class": "pic", "viewBox": "0 0 16 16", "width": "16", "height": "16", "aria-hidden": "true"},
+        box,
+    )
     bars = (("weighs what the contract gives it", "br"), ("weighs something else", "br off"))
     for words, kind in bars:
         bar = h("rect", {"class": kind, "x": "3", "y": "2", "width": "10", "height": "12"})
-        drawn[words] = h("svg", {"class": "pic", "viewBox": "0 0 16 16", "width": "16", "height": "16", "aria-hidden": "true"}, bar)
+        drawn[words] = h(
+            "svg",
+            {"class": "pic", "viewBox": "0 0 16 16", "width": "16", "height": "16", "aria-hidden": "true"},
+            bar,
+        )
     return drawn
