@@ -127,7 +127,8 @@ class Trace:
     """One simulated (or recorded) run of a training script.
 
     ``window``: the configured K; ``length``: microbatches per epoch; ``flags``: the decisions on this path, as
-    (text, value); ``assumptions``: what had to be assumed, in words; ``gaps``: what could not be followed.
+    (text, value); ``assumptions``: what had to be assumed, in words; ``gaps``: what could not be followed;
+    ``boundaries``: sites of the conditions that count to K before a step.
     """
 
     events: list[Event]
@@ -142,5 +143,6 @@ class Trace:
     assumptions: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     traits: frozenset[str] = frozenset()
+    boundaries: frozenset[int] = frozenset()
     aborted: bool = False
     disturbed: tuple[int, int, bool] | None = None  # (site, microbatch, rank-local) of a one-off decision

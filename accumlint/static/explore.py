@@ -355,7 +355,7 @@ def make_trace(run: Interpreter, ending: str, polarity: bool) -> Trace:
     return Trace(
         events=run.events, subjects=run.subjects, window=3, window_text=names[0] if names else "", length=run.length, counts=counts,  # type: ignore[arg-type]
         ranks=2, distributed=run.distributed, flags=flags, assumptions=tuple(sorted(run.assumptions)), gaps=tuple(sorted(run.gaps)),
-        traits=frozenset(run.traits), aborted=ending == "abort", disturbed=run.disturbed,
+        traits=frozenset(run.traits), boundaries=frozenset(run.learned.window_gates), aborted=ending == "abort", disturbed=run.disturbed,
     )  # fmt: skip
 
 

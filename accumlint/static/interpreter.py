@@ -158,6 +158,7 @@ class Interpreter:
         self.polarity = polarity
         self.assigned: dict[str, Any] = dict(decisions or {})
         self.decided: list[tuple[str, Any, bool]] = []  # key, value, may be disturbed for one microbatch only
+        self.ignoring: set[str] = set()  # unseen losses that were asked for their ignore_index
         self.telling: dict[str, int] = {}  # decisions on which something depends: 2 where updates do, 1 elsewhere
         self.weighing = 1  # what depends on the condition that is being decided: nothing, something, an update
         self.length = length
@@ -1299,6 +1300,8 @@ class Interpreter:
             key = f"{value.key}.{name}"
             if name == "grad":
                 return Gradient(None)
+            if name == "ignore_index":
+                self.ignoring.add(value.key)  # the script asks a loss which label it leaves out
             thing = self.things.get(value.key)
             if isinstance(thing, (Thing, Instance)):
                 return self.attribute(thing, name, node, frame)
@@ -1938,7 +1941,7 @@ class Interpreter:
         literal = isinstance(right, int)
         if literal and self.learned.literal == right and counting:
             two = Quantity.of(K, "K")
-        if self.scouting and (counting or "K" in two.tags or isinstance(right, Unknown) and right.batch < 0 and not one.known):
+        if self.scouting and (counting or "K" in two.tags or isinstance(right, Unknown) and right.batch < 0):
             period = right if isinstance(right, (int, Unknown)) else two
             if isinstance(right, Quantity) and not right.known and len(right.symbols) == 1:
                 period = Unknown(right.symbols[0][0], tags=right.tags)

@@ -460,3 +460,154 @@ def train(model, loader, optimizer, args):
 
 def test_both_branches_of_a_switch_are_reported():
     assert [(f.rule, f.span.line) for f in run(TWO_PRECISIONS) if f.rule == "ACC206"] == [("ACC206", 13), ("ACC206", 19)]
+
+
+TASK = """
+import contextlib
+import enum
+
+import torch
+import torch.nn.functional as F
+
+
+class Amp(enum.Enum):
+    APEX = enum.auto()
+    PYTORCH = enum.auto()
+
+
+class Task:
+    def __init__(self):
+        self.model = None
+        self.optimizer = None
+        self.period = 1
+        self.clip = None
+        self.amp = None
+        self.scaler = None
+        self.seen = 0
+
+    def prepare(self, model, optimizer, period, clip, amp):
+        self.model, self.optimizer, self.period, self.clip, self.amp = model, optimizer, period, clip, amp
+        if amp == Amp.PYTORCH:
+            self.scaler = torch.cuda.amp.GradScaler()
+
+    def train_step(self):
+        sample = next(self.data_iterator)
+        self.run(F.mse_loss(self.model(sample["input"]), sample["target"]))
+        self.seen += 1
+
+    def run(self, loss):
+        if self.seen % self.period == 0:
+            self.optimizer.zero_grad()
+        if self.amp == Amp.APEX:
+            with apex.amp.scale_loss(loss, self.optimizer) as scaled:
+                scaled.backward()
+        elif self.amp == Amp.PYTORCH:
+            self.scaler.scale(loss).backward()
+        else:
+            loss.backward()
+        if self.seen % self.period == self.period - 1:
+            self.rescale(1 / self.period)
+            if self.amp == Amp.PYTORCH:
+                self.scaler.unscale_(self.optimizer)
+            if self.clip is not None:
+                self.bound(self.clip)
+            if self.amp == Amp.PYTORCH:
+                self.scaler.step(self.optimizer)
+                self.scaler.update()
+            else:
+                self.optimizer.step()
+
+    def rescale(self, factor):
+        for p in self.model.parameters():
+            p.grad.mul_(factor)
+
+    def bound(self, limit):
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+"""
+
+
+def test_a_task_whose_period_is_only_reserved_by_the_constructor():
+    assert errors(TASK) == set()
+    early = TASK.replace("                self.scaler.unscale_(self.optimizer)\n            if self.clip", "                pass\n            if self.clip")
+    found = [f for f in run(early) if f.severity.label == "error"]
+    assert [f.rule for f in found] == ["ACC402"]
+    assert early.splitlines()[found[0].span.line - 1].strip() == "self.bound(self.clip)"  # the call decides, not the helper
+
+
+STOPPING = """
+class Trainer:
+    def __init__(self, fabric, grad_accum_steps=1, max_steps=None):
+        self.fabric = fabric
+        self.grad_accum_steps = grad_accum_steps
+        self.max_steps = max_steps
+        self.should_stop = False
+        self.updates = 0
+
+    def fit(self, model, optimizer, loader):
+        model, optimizer = self.fabric.setup(model, optimizer)
+        loader = self.fabric.setup_dataloaders(loader)
+        while not self.should_stop:
+            self.epoch(model, optimizer, loader)
+            if self.max_steps is not None and self.updates >= self.max_steps:
+                self.should_stop = True
+
+    def epoch(self, model, optimizer, loader):
+        for index, batch in enumerate(loader):
+            if self.should_stop:
+                break
+            self.fabric.backward(model(batch).loss / self.grad_accum_steps)
+            if {test} % self.grad_accum_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+                self.updates += 1
+"""
+
+
+def test_a_switch_that_stops_the_training_is_not_thrown_from_the_start():
+    assert errors(STOPPING.format(test="(index + 1)")) == set()
+    assert errors(STOPPING.format(test="self.updates")) == {"ACC213"}
+
+
+RECIPE = """
+from torchtune import config
+
+
+class Recipe:
+    def __init__(self, cfg):
+        self.accumulate = cfg.gradient_accumulation_steps
+        self.fused = cfg.fused
+
+    def setup(self, cfg):
+        self.model = config.instantiate(cfg.model)
+        self.optimizer = config.instantiate(cfg.optimizer, self.model.parameters())
+        self.loss = config.instantiate(cfg.loss)
+        self.loader = config.instantiate(cfg.loader, ignore_idx={ignored})
+
+    def train(self):
+        for index, batch in enumerate(self.loader):
+            labels = batch.pop("labels")[..., 1:]
+            loss = self.loss(self.model(**batch), labels)
+            loss = loss / self.accumulate
+            loss.backward()
+            if (index + 1) % self.accumulate == 0:
+                if not self.fused:
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+
+
+def main(cfg):
+    recipe = Recipe(cfg)
+    recipe.setup(cfg)
+    recipe.train()
+"""
+
+
+def test_a_loss_that_is_asked_what_it_ignores_ignores_labels():
+    assert errors(RECIPE.format(ignored="0")) == set()
+    (found,) = [f for f in run(RECIPE.format(ignored="self.loss.ignore_index")) if f.severity.label == "error"]
+    assert (found.rule, found.confidence.label) == ("ACC101", "possible")  # that it is a mean rests on convention
+
+
+def test_the_test_that_counts_is_named_and_not_the_switch_inside():
+    (found,) = [f for f in run(RECIPE.format(ignored="0")) if f.rule == "ACC502"]
+    assert "(index + 1) % self.accumulate" in RECIPE.splitlines()[found.span.line - 1]

@@ -32,9 +32,10 @@ TOGGLES = "toggles optimizers"
 
 
 def guard(event: Event, ledger: Ledger) -> int:
-    """The condition that decides about an event: the innermost one inside of the loop, else the event itself."""
+    """The condition that decides about an event: the one that counts to K, else the innermost one inside of the loop."""
     own = [gate for gate in event.gates if gate not in ledger.outer_gates]
-    return own[-1] if own else event.site
+    counting = [gate for gate in own if gate in ledger.trace.boundaries]
+    return (counting or own or [event.site])[-1]
 
 
 def _computed(ledger: Ledger, site: int) -> int:

@@ -160,6 +160,8 @@ class Registry:
     def call_unknown(self, run: Interpreter, callee: Unknown, call: Call) -> Any:
         """A call of an unresolved name or path."""
         key = callee.key
+        if key in run.ignoring and call.values:
+            return self.table.roles["ignoring_loss"](run, call)
         if call.values and run.vocabulary.matches("clip_names", call.name):
             return self.named_call(run, call.name, call)
         kind = self.kind_by_use(run, callee) if callee.batch < 0 else ""

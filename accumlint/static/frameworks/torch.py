@@ -982,6 +982,16 @@ def _loss_function(run: Interpreter, call: Call) -> Any:
     return _loss_of(run, call, call.name, _reduction(call), ignore, ignore is not None)
 
 
+def _ignoring_loss(run: Interpreter, call: Call) -> Any:
+    """A loss that nobody shows, which leaves out some labels: taken for a mean over the others, and says so."""
+    out = _loss_of(run, call, "cross_entropy", None, "ignore_index", True)
+    out.parts = tuple(dataclasses.replace(part, assumed=True) for part in out.parts)
+    return out
+
+
+TABLE.roles["ignoring_loss"] = _ignoring_loss
+
+
 def make_loss_module(run: Interpreter, call: Call) -> Thing:
     made = run.thing("loss", call.name, call.site)
     reduction = _reduction(call)
