@@ -226,6 +226,16 @@ def test_what_would_mean_something_else_is_not_moved(update, why, tmp_path):
     assert (fix is None) == bool(why)
 
 
+def test_a_way_out_between_the_two_places_makes_a_move_unsafe(tmp_path):
+    leaving = "        if not torch.isfinite(loss):\n            continue\n"
+    for between, safe in (("", True), (leaving, False)):
+        source = LOOP + GATE + between + "        scheduler.step()\n"
+        found = offered(source.encode(), tmp_path / "train.py", tmp_path)
+        (fix,) = [fix for finding, fix in found if finding.rule == "ACC202"]
+        assert fix is not None and fix.safe is safe
+    assert "line 15 may leave the microbatch" in fix.why_unsafe
+
+
 def test_a_fixer_that_breaks_costs_its_own_fix(tmp_path, monkeypatch, caplog):
     def broken(script, finding):
         raise KeyError("no such node")

@@ -15,6 +15,7 @@ from accumlint.static.fixes.editing import Change
 from accumlint.static.fixes.moving import Lifted
 from accumlint.static.fixes.proposal import Proposal
 from accumlint.static.fixes.script import Script
+from accumlint.static.fixes.window import modulos
 
 
 class _Order(NamedTuple):
@@ -203,7 +204,26 @@ def _move(script: Script, finding: Finding, kind: Kind) -> Iterator[Proposal]:
             continue
         for number in range(max(map(len, places))):
             chosen = [p[min(number, len(p) - 1)] for p in places]
-            yield from _moved(script, lifted, unit, chosen, kind, guard, _irregular(finding))
+            why_unsafe = _irregular(finding) or _left_between(script, unit, chosen)
+            yield from _moved(script, lifted, unit, chosen, kind, guard, why_unsafe)
+
+
+def _left_between(script: Script, unit: cst.CSTNode, places: list[tuple[cst.CSTNode, bool]]) -> str:
+    """Why the two places may be reached on different microbatches; empty where nothing leads away between them.
+
+    Leaving by the remainder of a count is what a gate does: it never holds without accumulation.
+    """
+    function = script.function_of(unit)
+    for anchor, _ in places:
+        if script.function_of(anchor) is not function:
+            continue
+        low, high = sorted((script.start(unit), script.start(anchor)))
+        for node in names.walk(function):
+            if isinstance(node, (cst.Continue, cst.Break, cst.Return)) and low < script.start(node) < high:
+                around = [each for each in script.ancestors(node) if isinstance(each, cst.If)]
+                if not any(any(True for _ in modulos(each.test)) for each in around):
+                    return f"line {script.line(node)} may leave the microbatch between the two places, also without accumulation"
+    return ""
 
 
 def _irregular(finding: Finding) -> str:
