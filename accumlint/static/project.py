@@ -26,35 +26,47 @@ _WORDS = (b"backward", b".step(", b"loss", b"no_sync", b"zero_grad", b"clip_grad
 _UNREADABLE = (cst.ParserSyntaxError, SyntaxError, UnicodeDecodeError, RecursionError, ValueError)
 
 
-class Trees:
-    """Syntax trees of files that several scripts import, the least used ones forgotten."""
+# followed files are numbered from here on: behind the script that is checked, whatever its project parsed before
+_FIRST_FOLLOWED = 1_000_000
 
-    MAX_SOURCE_BYTES = 1_500_000  # a tree takes about fifty times the memory of its source
+
+class Trees:
+    """Followed files as several scripts share them, the least used ones forgotten.
+
+    The number of a file comes from its path, not from the order in which files are met, so that a script gives the same
+    whatever was analysed before it.
+    """
+
+    # with what is made of it a source takes some sixty times its own memory
+    MAX_SOURCE_BYTES = 1_500_000
 
     def __init__(self) -> None:
-        self._trees: dict[str, tuple[bytes, cst.Module | None]] = {}
+        self._modules: dict[str, tuple[bytes, ir.Module | None]] = {}
         self._size = 0
 
-    def parse(self, key: str, data: bytes) -> cst.Module | None:
-        """The tree of these bytes, None where they cannot be parsed."""
-        held = self._trees.pop(key, None)
+    def module(self, path: Path, data: bytes) -> ir.Module | None:
+        """A file parsed and lowered, None where that is not possible."""
+        key = str(path)
+        held = self._modules.pop(key, None)
         if held is not None:
             self._size -= len(held[0])
             if held[0] == data:
                 return self._hold(key, data, held[1])
+        number = _FIRST_FOLLOWED + int(digest(key.encode("utf-8", "surrogateescape"))[:8], 16)
         try:
-            tree = cst.parse_module(data)
+            module = lower_module(cst.parse_module(data), _display(path), path.stem, number * SITES_PER_MODULE)
+            module.source = data
         except _UNREADABLE:
-            tree = None
-        return self._hold(key, data, tree)
+            module = None
+        return self._hold(key, data, module)
 
-    def _hold(self, key: str, data: bytes, tree: cst.Module | None) -> cst.Module | None:
-        self._trees[key] = data, tree
+    def _hold(self, key: str, data: bytes, module: ir.Module | None) -> ir.Module | None:
+        self._modules[key] = data, module
         self._size += len(data)
-        while self._size > self.MAX_SOURCE_BYTES and len(self._trees) > 1:
-            oldest = next(iter(self._trees))
-            self._size -= len(self._trees.pop(oldest)[0])
-        return tree
+        while self._size > self.MAX_SOURCE_BYTES and len(self._modules) > 1:
+            oldest = next(iter(self._modules))
+            self._size -= len(self._modules.pop(oldest)[0])
+        return module
 
 
 class Project:
@@ -68,7 +80,7 @@ class Project:
         self.consulted = Consulted()
         self._trees = trees if trees is not None else Trees()
         self._modules: dict[str, ir.Module | None] = {}
-        self._loaded = 0
+        self._parsed = 0
         self._last: tuple[bytes, cst.Module] | None = None
         self._places: dict[tuple[Path, str], Path | None] = {}
 
@@ -76,11 +88,8 @@ class Project:
         """Parse and lower one file. Raises libcst.ParserSyntaxError, UnicodeDecodeError, RecursionError."""
         if self._last is None or self._last[0] != data:  # who tries a change out looks at the same text twice
             self._last = data, cst.parse_module(data)
-        return self._lower(self._last[1], data, path, name)
-
-    def _lower(self, tree: cst.Module, data: bytes, path: str, name: str) -> ir.Module:
-        self._loaded += 1
-        module = lower_module(tree, path, name, self._loaded * SITES_PER_MODULE)
+        self._parsed += 1
+        module = lower_module(self._last[1], path, name, self._parsed * SITES_PER_MODULE)
         module.source = data
         module.resolve = self.resolve
         return module
@@ -97,7 +106,7 @@ class Project:
         key = str(found)
         if key not in self._modules:
             self._modules[key] = None  # a cycle sees nothing of what is still being read
-            if self._loaded < MAX_FOLLOWED * 50 and sum(m is not None for m in self._modules.values()) < MAX_FOLLOWED:
+            if sum(m is not None for m in self._modules.values()) < MAX_FOLLOWED:
                 self._modules[key] = self._read(found)
         return self._modules[key]
 
@@ -110,13 +119,11 @@ class Project:
         self.consulted.content[str(path)] = digest(data)
         if len(data) > MAX_BYTES or not any(word in data for word in _WORDS):
             return None
-        tree = self._trees.parse(str(path), data)
-        if tree is None:
-            return None
-        try:
-            return self._lower(tree, data, _display(path), path.stem)
-        except _UNREADABLE:
-            return None
+        module = self._trees.module(path, data)
+        if module is None or any(held is not None and held.base == module.base for held in self._modules.values()):
+            return None  # two paths in four billion share a number: one of them is not followed
+        module.resolve = self.resolve
+        return module
 
     def _find(self, importer: ir.Module, origin: str) -> Path | None:
         folder = Path(importer.path).parent
