@@ -34,6 +34,14 @@ RUN: tuple[Gap, ...] = (  # between simulation and run
         ("the step depends on the rank",), lambda r: True, Recipe(ddp="always"),
         "ranks that do different things have ledgers that cannot be laid over each other: the recorder knows no weights there, by design",
     ),
+    Gap(
+        ("never synchronised", "no_sync on the last microbatch"), lambda r: r.norm == "gradients", Recipe(norm="gradients", ddp="context"),
+        "a division of gradients over ranks is told by their average, and these gradients were not averaged",
+    ),
+    Gap(
+        ("the flag is set after the forward",), lambda r: r.norm == "gradients", Recipe(norm="gradients", ddp="flag"),
+        "a division of gradients over ranks is told by their average, and these gradients were not averaged",
+    ),
 )  # fmt: skip
 
 
