@@ -132,9 +132,13 @@ class Ledger:
 
     @property
     def outer_gates(self) -> frozenset[int]:
-        """Conditions around every backward (``if __name__ == "__main__"``): they decide nothing about windows."""
+        """Conditions around every backward (``if __name__ == "__main__"``): they decide nothing about windows.
+
+        One that counts to K does, even if both of its arms hold a backward.
+        """
         backwards = [c.event for w in [*self.windows, self.pending] for c in w.contributions]
-        return frozenset.intersection(*(frozenset(e.gates) for e in backwards)) if backwards else frozenset()
+        around = frozenset.intersection(*(frozenset(e.gates) for e in backwards)) if backwards else frozenset()
+        return around - self.trace.boundaries
 
     @property
     def usual(self) -> int:

@@ -611,3 +611,13 @@ def test_a_loss_that_is_asked_what_it_ignores_ignores_labels():
 def test_the_test_that_counts_is_named_and_not_the_switch_inside():
     (found,) = [f for f in run(RECIPE.format(ignored="0")) if f.rule == "ACC502"]
     assert "(index + 1) % self.accumulate" in RECIPE.splitlines()[found.span.line - 1]
+
+
+def test_a_backward_on_both_sides_of_the_test_that_counts():
+    source = STOPPING.format(test="(index + 1)").replace(
+        "            self.fabric.backward(model(batch).loss / self.grad_accum_steps)\n            if (index + 1) %", "            ready = self.updates %"
+    ).replace("== 0:\n                optimizer.step()", (
+        "== 0\n            if ready:\n                self.fabric.backward(model(batch).loss / self.grad_accum_steps)\n                optimizer.step()"
+    )) + "            else:\n                self.fabric.backward(model(batch).loss / self.grad_accum_steps)\n"
+    (found,) = [f for f in run(source) if f.severity.label == "error"]
+    assert found.rule == "ACC213" and "ready = self.updates" in source.splitlines()[found.span.line - 1]
