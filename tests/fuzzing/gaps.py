@@ -31,6 +31,10 @@ RUN: tuple[Gap, ...] = (  # between simulation and run
         "with the step inside of it, `for _ in range(K)` is taken for the microbatch loop and walked as far as an epoch, not K times",
     ),
     Gap(
+        ("clipped before the last backward",), lambda r: r.clip == "value", Recipe(clip="value"),
+        "clip_grad_value_ refuses a model without gradients: the run ends there, at the first microbatch",
+    ),
+    Gap(
         ("the step depends on the rank",), lambda r: True, Recipe(ddp="always"),
         "ranks that do different things have ledgers that cannot be laid over each other: the recorder knows no weights there, by design",
     ),
