@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from . import mutations
 from .recipes import Recipe
 
 
@@ -33,6 +34,14 @@ RUN: tuple[Gap, ...] = (  # between simulation and run
     Gap(
         ("clipped before the last backward",), lambda r: r.clip == "value", Recipe(clip="value"),
         "clip_grad_value_ refuses a model without gradients: the run ends there, at the first microbatch",
+    ),
+    Gap(
+        ("every rank divides by its own targets",), lambda r: r.norm == "gradients", Recipe(task="tokens", norm="gradients", ddp="always"),
+        "a division of gradients over ranks is told by one factor, and every rank has its own",
+    ),
+    Gap(
+        ("", *mutations.ALL), lambda r: r.decoy == "critic", Recipe(decoy="critic"),
+        "of two optimizers side by side the recorder weighs the main loss only, and takes their two clears for one more that nobody called",
     ),
     Gap(
         ("the step depends on the rank",), lambda r: True, Recipe(ddp="always"),

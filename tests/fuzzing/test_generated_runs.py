@@ -54,6 +54,8 @@ def test_a_wrong_simulation_is_told(runner):
 def test_known_gaps_still_are(runner, gap):
     """An entry whose example agrees by now has to go."""
     for mutation in gap.mutations:
+        if Case(gap.example, mutation).script() is None:
+            continue
         assert comparing.disagreement(runner, Case(gap.example, mutation)) is not None, "this gap is closed: take it off the list"
 
 
