@@ -1233,7 +1233,10 @@ class Interpreter:
                     self.subjects[value.number].name = name
             return value
         if isinstance(value, Unknown) and value.batch < 0 and value.key.endswith((")", "]")) and not value.tags:
+            used = self.receivers.get(name, frozenset())
             kind = self.vocabulary.kind_of_name(name)
+            if not kind and {"step", "zero_grad"} <= used and "backward" not in used:
+                kind = "optimizer"  # whatever it is called, it is stepped and cleared
             if kind and not self.vocabulary.kind_of_name(value.last) and self._used_as(name, kind):
                 made = self.known_as(value, kind, site)
                 made.name = name

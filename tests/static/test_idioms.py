@@ -621,3 +621,26 @@ def test_a_backward_on_both_sides_of_the_test_that_counts():
     )) + "            else:\n                self.fabric.backward(model(batch).loss / self.grad_accum_steps)\n"
     (found,) = [f for f in run(source) if f.severity.label == "error"]
     assert found.rule == "ACC213" and "ready = self.updates" in source.splitlines()[found.span.line - 1]
+
+
+OURS = """
+import torch
+from ourlab import Steepest, schedule_for
+
+
+def train(model, loader):
+    mover = Steepest(model.parameters(), lr=1e-3)
+    pace = schedule_for(mover, updates=1000)
+    for index, (inputs, targets) in enumerate(loader):
+        loss = torch.nn.functional.cross_entropy(model(inputs), targets) / 4
+        loss.backward()
+        if (index + 1) % 4 == 0:
+            mover.step()
+            mover.zero_grad()
+            pace.step()
+"""
+
+
+def test_what_is_stepped_and_cleared_is_an_optimizer_whatever_it_is_called():
+    assert errors(OURS) == set()
+    assert errors(OURS.replace("            mover.zero_grad()\n", "").replace("        loss.backward", "        mover.zero_grad()\n        loss.backward")) == {"ACC204"}
