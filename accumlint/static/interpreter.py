@@ -333,7 +333,8 @@ class Interpreter:
             self.decided.append((key, default, disturbable))
         elif not any(seen == key for seen, _, _ in self.decided):
             self.decided.append((key, self.assigned[key], disturbable))
-        if self.assigned[key] is True and "deepspeed" in key.lower() and not key.endswith(" is None"):
+        # `use_deepspeed` holds, or the plugin is there
+        if "deepspeed" in key.lower() and self.assigned[key] is (not key.endswith(" is None")):
             self.traits.add("under deepspeed")
         return self.assigned[key]
 

@@ -644,3 +644,67 @@ def train(model, loader):
 def test_what_is_stepped_and_cleared_is_an_optimizer_whatever_it_is_called():
     assert errors(OURS) == set()
     assert errors(OURS.replace("            mover.zero_grad()\n", "").replace("        loss.backward", "        mover.zero_grad()\n        loss.backward")) == {"ACC204"}
+
+
+AGREED = """
+from accelerate import Accelerator
+
+
+class Patience:
+    def __init__(self, limit):
+        self.best, self.waited, self.limit = float("inf"), 0, limit
+
+    def ended(self, loss):
+        if self.best - loss >= 0.01:
+            self.best, self.waited = loss, 0
+        else:
+            self.waited += 1
+        return self.waited >= self.limit
+
+
+def train(model, optimizer, loader, epochs, accumulation_steps):
+    accelerator = Accelerator()
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    patience = Patience(5)
+    for epoch in range(epochs):
+        for step, batch in enumerate(loader):
+            loss = model(**batch).loss / accumulation_steps
+            accelerator.backward(loss)
+            if (step + 1) % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            if patience.ended(loss.item()):
+                accelerator.set_trigger()
+            if accelerator.check_trigger():
+                break
+"""
+
+
+def test_an_end_that_the_ranks_agree_on():
+    assert errors(AGREED) == set()
+    alone = AGREED.replace("patience.ended(loss.item())", "loss.item() < 0.1").replace("accelerator.set_trigger()\n            if accelerator.check_trigger():\n                break", "break")
+    assert errors(alone) == {"ACC601"}
+
+
+PLUGIN = """
+from contextlib import nullcontext
+
+from accelerate import Accelerator
+
+
+def train(model, optimizer, loader, args):
+    accelerator = Accelerator(gradient_accumulation_steps=args.gradient_accumulation_steps)
+    managed = accelerator.state.deepspeed_plugin is not None
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    window = nullcontext if managed else accelerator.accumulate
+    for batch in loader:
+        with window(model):
+            accelerator.backward(model(**batch).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_plugin_that_is_there_owns_the_window():
+    assert errors(PLUGIN) == set()
+    assert errors(PLUGIN.replace("managed = accelerator.state.deepspeed_plugin is not None", "managed = args.plain")) == {"ACC201"}

@@ -29,8 +29,11 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
     if not any(c.event.details.get("parallel") for w in [*ledger.windows, ledger.pending] for c in w.contributions):
         return
     done = {c.event.microbatch for w in [*ledger.windows, ledger.pending] for c in w.contributions}
-    stopped = any(e.kind is Kind.LOOP and e.details["phase"] == "exit" and e.details.get("broke") and e.details["role"] != "update" and e.microbatch == microbatch for e in trace.events)
-    if stopped and microbatch in done:
+    left = {
+        e.microbatch for e in trace.events
+        if e.kind is Kind.LOOP and e.details["phase"] == "exit" and e.details.get("broke") and e.details["role"] != "update"
+    }  # fmt: skip
+    if left == {microbatch} and microbatch in done:  # a loop that is left elsewhere too is left for another reason
         judgement.violations.append(Violation(
             "ACC601", site, "the decision rests on one rank: it leaves the loop there, while the other ranks go on and wait in the next reduction",
             {"windows": ledger.sizes},
