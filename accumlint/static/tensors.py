@@ -163,8 +163,14 @@ def combine(left: Tensor, right: Tensor, key: str, masks: bool = False) -> Tenso
 
 
 
+# compared with the label that torch ignores by default, where nothing makes such labels
+LETS_ALL_THROUGH = "mask of nothing"
+
+
 def basis_of(mask: Tensor) -> str:
-    """Which targets a mask lets through: valid ones, label positions before the shift, or attended ones."""
+    """Which targets a mask lets through: valid ones, label positions before the shift, attended ones, or simply all."""
+    if mask.role == LETS_ALL_THROUGH:
+        return "fixed"
     if "attention" in mask.key:
         return "attended" if mask.shifted else "attended unshifted"
     return "valid" if mask.shifted else "unshifted"

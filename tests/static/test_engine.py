@@ -209,6 +209,7 @@ def test_the_examples_of_the_page_are_told_apart(example):
 
 
 HIDDEN = MEANS.replace("torch.optim.AdamW(model.parameters())", "Prosperity(model.parameters())").replace("optimizer", "minimiser")
+HIDDEN = HIDDEN.replace("minimiser.zero_grad()", "model.zero_grad()")  # what is stepped and cleared would give itself away
 
 
 def test_a_team_teaches_its_optimizer():

@@ -708,3 +708,38 @@ def train(model, optimizer, loader, args):
 def test_a_plugin_that_is_there_owns_the_window():
     assert errors(PLUGIN) == set()
     assert errors(PLUGIN.replace("managed = accelerator.state.deepspeed_plugin is not None", "managed = args.plain")) == {"ACC201"}
+
+
+WRAPPED = """
+import torch
+import torch.nn.functional as F
+
+
+class Wrapper(torch.nn.Module):
+    def __init__(self, net, ignore_index=-100):
+        super().__init__()
+        self.net = net
+        self.ignore_index = ignore_index
+
+    def forward(self, x):
+        target = x[:, 1:]
+        losses = F.cross_entropy(self.net(x[:, :-1]).transpose(1, 2), target, ignore_index=self.ignore_index, reduction="none")
+        keep = target != self.ignore_index
+        return (losses * keep).sum() / keep.sum()
+
+
+def train(net, texts, optimizer, accumulate_every, updates):
+    model = Wrapper(net)
+    for _ in range(updates):
+        for _ in range(accumulate_every):
+            loss = model(next(texts))
+            (loss / accumulate_every).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_default_that_is_only_passed_on_ignores_nothing():
+    assert errors(WRAPPED) == set()
+    padded = WRAPPED.replace("next(texts)", "next(texts).masked_fill(padding, -100)")
+    assert "ACC101" in errors(padded)

@@ -231,8 +231,9 @@ def _compare(run: Interpreter, op: str, left: Any, right: Any, key: str) -> Any:
     if tensor.form in ("data", "mask", "output", "elements"):
         if tensor.form in ("output", "elements") and not isinstance(left if tensor is right else right, Tensor) and tensor.form == "output":
             return Test("atom", (), key, tensor.batch, tensor.local)
-        form = "mask"
-        return Tensor(form, key, tensor.batch, shifted=tensor.shifted or (isinstance(right, Tensor) and right.shifted), local=tensor.local, role="mask")
+        shifted = tensor.shifted or (isinstance(right, Tensor) and right.shifted)
+        idle = op in ("==", "!=") and -100 in (left, right) and "ignored labels" not in run.traits
+        return Tensor("mask", key, tensor.batch, shifted=shifted, local=tensor.local, role=tensors.LETS_ALL_THROUGH if idle else "mask")
     return Test("atom", (), key, tensor.batch, tensor.local)
 
 
@@ -258,6 +259,8 @@ def _sum(run: Interpreter, receiver: Tensor, call: Call) -> Any:
         count = run.count(receiver.batch, tensors.basis_of(receiver)) if receiver.batch >= 0 else None
         if count is None:
             return Unknown(call.key)
+        if receiver.role == tensors.LETS_ALL_THROUGH and not by_row:
+            return count
         tags = ["count", "single"] + (["attention"] if "attention" in receiver.key else [])
         if by_row:
             return dataclasses.replace(receiver, form="counts", count=count.tagged(*tags))

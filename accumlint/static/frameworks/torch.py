@@ -935,8 +935,8 @@ def _loss_of(run: Interpreter, call: Call, name: str, reduction: Any, ignore: An
     out.divisions = ()
     out.basis = next((t.basis for t in inputs if t.basis != "fixed"), "fixed")
     out.varies = out.basis != "fixed"
-    # an ignore_index written as a number is boilerplate of many models; a name stands for padding that exists
-    named = explicit_ignore and not isinstance(ignore, (int, Fraction)) or explicit_ignore and _is_named(call, ignore)
+    # an ignore_index written as a number, or torch's own -100, is boilerplate of many models; a name stands for padding
+    named = explicit_ignore and not isinstance(ignore, (int, Fraction)) or explicit_ignore and _is_named(call, ignore) and ignore != -100
     if isinstance(ignore, int) and abs(ignore) > 1 and ignore != -100 and run.module.numbers.get(abs(ignore), 0) > 1:
         named = True  # the same number stands elsewhere, where targets are counted or made
     if name in run.vocabulary.ignorable and (named or "ignored labels" in run.traits or explicit_ignore and "padding" in run.traits):
