@@ -57,8 +57,8 @@ def _wanted(shares: tuple[Share, ...], ledger: Ledger) -> str:
 
 
 def _uneven(ledger: Ledger, judgement: Judgement, window: Window, verdict: weights.Verdict) -> None:
-    shares = verdict.shares
-    if not any(s.part.varies for s in shares):
+    shares = tuple(s for s in verdict.shares if s.part.varies)  # a term of another kind has a measure of its own
+    if not shares:
         return
     tags = frozenset().union(*(s.tags for s in shares))
     inverse = all(
