@@ -127,6 +127,7 @@ class Shell:
         done = subprocess.run(
             ["bash", "-e", "-c", keep + script],
             cwd=self.where, env=self.environment, capture_output=True, text=True, check=False,
+            timeout=300,  # a page that shows an endless command must not hang the tests
         )  # fmt: skip
         self.problem = done.stderr
         return done.returncode, done.stdout
