@@ -1647,7 +1647,7 @@ class Interpreter:
                 test = Test("none", (other.key,), f"{other.key} is None", *_facts(other))
             elif isinstance(other, Tensor) and other.form == "data" and other.batch >= 0:
                 # a loader may hand out nothing for one microbatch
-                test = Test("missing", (), f"{other.key.split('#')[0]} is None", other.batch, True)
+                test = Test("missing", (), f"{_stem(other)} is None", other.batch, True)
             else:
                 return negative
             return Test("not", (test,), f"not {test.key}", *_facts(test)) if negative else test

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from contract_traces import BACKWARD, DIVISION, MODEL, SEED, SEED_GRADIENTS, SEED_LOSSES, Recorder
+from contract_traces import BACKWARD, MODEL, SEED, SEED_GRADIENTS, SEED_LOSSES, Recorder
 
 from accumlint.contract import weights
 from accumlint.contract.events import Kind, Part

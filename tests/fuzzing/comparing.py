@@ -23,8 +23,7 @@ class Disagreement:
     text: str
 
     def __str__(self) -> str:
-        numbered = "\n".join(f"{i:4} {line}" for i, line in enumerate(self.script.source.splitlines(), 1))
-        return f"{self.between}: {self.text}\n{self.case}\n{self.case!r}\n\n{numbered}"
+        return f"{self.between}: {self.text}\n{self.case}\n{self.case!r}\n\n{self.script.numbered}"
 
 
 def disagreement(runner: running.Runner, case: Case) -> Disagreement | None:

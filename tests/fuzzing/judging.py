@@ -38,8 +38,7 @@ class Complaint:
     text: str
 
     def __str__(self) -> str:
-        numbered = "\n".join(f"{i:4} {line}" for i, line in enumerate(self.script.source.splitlines(), 1))
-        return f"{self.text}\n{self.case}\n{self.case!r}\n\n{numbered}"
+        return f"{self.text}\n{self.case}\n{self.case!r}\n\n{self.script.numbered}"
 
 
 def findings(script: Script) -> list[Finding]:

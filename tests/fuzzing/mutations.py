@@ -322,7 +322,7 @@ def _(plan: Plan) -> bool:
 
 def _leaks(plan: Plan) -> bool:
     """The tail is neither flushed nor left out any more."""
-    r, n, k = plan.recipe, plan.n, plan.k
+    r = plan.recipe
     if r.window not in (*COUNTED, "counter") or plan.tail not in ("flush", "behind", "drop") or r.gate == "remainder":
         return False
     if plan.tail == "flush":

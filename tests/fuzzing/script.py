@@ -34,6 +34,11 @@ class Script:
     def lines(self, *names: str) -> set[int]:
         return {number for name in names for number in self.marks.get(name, ())}
 
+    @property
+    def numbered(self) -> str:
+        """The source with line numbers, for whoever reads a complaint about it."""
+        return "\n".join(f"{i:4} {line}" for i, line in enumerate(self.source.splitlines(), 1))
+
 
 def finished(lines: Lines) -> Script:
     """Marks taken off and turned into line numbers."""

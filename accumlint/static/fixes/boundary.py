@@ -10,7 +10,7 @@ import libcst as cst
 
 from accumlint.contract.events import Event, Kind, Trace
 from accumlint.findings import Finding
-from accumlint.static.fixes import moving, names, scope
+from accumlint.static.fixes import accelerator, moving, names, scope
 from accumlint.static.fixes.editing import Change
 from accumlint.static.fixes.moving import Lifted
 from accumlint.static.fixes.proposal import Proposal
@@ -47,34 +47,21 @@ _REORDERED = {
 }
 
 
-def move_schedule(script: Script, finding: Finding) -> Iterator[Proposal]:
-    """ACC202: the scheduler moves once per window, after the optimizer."""
-    return _move(script, finding, Kind.SCHEDULE)
+# what each rule finds in every microbatch and wants once per window
+_MOVED = {
+    "ACC202": Kind.SCHEDULE,
+    "ACC204": Kind.CLEAR,
+    "ACC212": Kind.SCALER_UPDATE,
+    "ACC401": Kind.CLIP,
+    "ACC403": Kind.CLIP,
+    "ACC404": Kind.UNSCALE,
+    "ACC703": Kind.AVERAGE,
+}
 
 
-def move_clear(script: Script, finding: Finding) -> Iterator[Proposal]:
-    """ACC204: gradients are cleared once per window, after the step that used them."""
-    return _move(script, finding, Kind.CLEAR)
-
-
-def move_scaler_update(script: Script, finding: Finding) -> Iterator[Proposal]:
-    """ACC212: the loss scale changes once per window, after the step."""
-    return _move(script, finding, Kind.SCALER_UPDATE)
-
-
-def move_clip(script: Script, finding: Finding) -> Iterator[Proposal]:
-    """ACC401: the gradient of the whole window is clipped, once, before the step."""
-    return _move(script, finding, Kind.CLIP)
-
-
-def move_unscale(script: Script, finding: Finding) -> Iterator[Proposal]:
-    """ACC404: gradients are unscaled once, after the last backward and before the clip."""
-    return _move(script, finding, Kind.UNSCALE)
-
-
-def move_average(script: Script, finding: Finding) -> Iterator[Proposal]:
-    """ACC703: the average of the weights moves once per window, after the step."""
-    return _move(script, finding, Kind.AVERAGE)
+def move_call(script: Script, finding: Finding) -> Iterator[Proposal]:
+    """ACC202, 204, 212, 401, 403, 404, 703: a call that belongs to the update goes to the boundary, into its order there."""
+    return _move(script, finding, _MOVED[finding.rule])
 
 
 def move_count(script: Script, finding: Finding) -> Iterator[Proposal]:
@@ -290,17 +277,7 @@ def _framework_guard(script: Script, event: Event, step: Event) -> str:
     if step.details.get("owner") != "accelerate" or set(step.gates) - set(event.gates):
         return ""
     node = script.node(step.site)
-    for each in script.ancestors(node) if node is not None else ():
-        if isinstance(each, cst.With):
-            for item in each.items:
-                call = item.item
-                if (
-                    isinstance(call, cst.Call)
-                    and isinstance(call.func, cst.Attribute)
-                    and call.func.attr.value == "accumulate"
-                ):
-                    return script.code(call.func.value)
-    return ""
+    return accelerator.around(script, node) if node is not None else ""
 
 
 def _guard_in_place(script: Script, statement: cst.CSTNode, guard: str, kind: Kind) -> Iterator[Proposal]:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from accumlint.contract.events import Kind
 from accumlint.findings import Confidence, Finding
-from accumlint.static.fixes import moving, names, window
+from accumlint.static.fixes import accelerator, moving, names, window
 from accumlint.static.fixes.editing import Change
 from accumlint.static.fixes.proposal import Proposal
 from accumlint.static.fixes.script import Script
@@ -198,14 +198,14 @@ def add(script: Script, finding: Finding) -> Iterator[Proposal]:
     reason = ""
     if finding.confidence < Confidence.CERTAIN:
         reason = "that the loss is a mean of its microbatch rests on what its name suggests"
-    accelerator = _accelerator(script, call)
-    if accelerator and not call.args:
+    owner = accelerator.around(script, call)
+    if owner and not call.args:
         loss = script.outer_code(call.func.value)
         if call.func.value.lpar:
             loss = script.code(call.func.value)
         yield Proposal(
-            f"Call `{accelerator}.backward()`, which divides by the window",
-            (Change(script.outer_start(call), script.outer_end(call), f"{accelerator}.backward({loss})"),),
+            f"Call `{owner}.backward()`, which divides by the window",
+            (Change(script.outer_start(call), script.outer_end(call), f"{owner}.backward({loss})"),),
             reason
             or "accelerator.backward() also scales the loss under float16, where the plain backward did not",
         )
@@ -251,18 +251,3 @@ def _scaled_loss(call: cst.Call) -> cst.BaseExpression | None:
     if call.args and call.args[0].keyword is None:
         return call.args[0].value
     return receiver if not call.args else None
-
-
-def _accelerator(script: Script, call: cst.Call) -> str:
-    """The accelerator in whose ``accumulate()`` the call stands, empty where there is none."""
-    for each in script.ancestors(call):
-        if isinstance(each, cst.With):
-            for item in each.items:
-                made = item.item
-                if (
-                    isinstance(made, cst.Call)
-                    and isinstance(made.func, cst.Attribute)
-                    and made.func.attr.value == "accumulate"
-                ):
-                    return script.code(made.func.value)
-    return ""

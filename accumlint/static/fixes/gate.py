@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from accumlint.findings import Finding
-from accumlint.static.fixes import moving, names
+from accumlint.static.fixes import accelerator, moving, names
 from accumlint.static.fixes.editing import Change
 from accumlint.static.fixes.proposal import Proposal
 from accumlint.static.fixes.script import Script
@@ -146,12 +146,9 @@ def _held_back(script: Script, statement: cst.CSTNode) -> bool:
 def _ask_accelerator(script: Script, gate: cst.If) -> Iterator[Proposal]:
     """Where more hangs on the condition than the framework holds back, the accelerator knows when the boundary is."""
     for node in script.module.sites:
-        if (
-            isinstance(node, cst.Call)
-            and isinstance(node.func, cst.Attribute)
-            and node.func.attr.value == "accumulate"
-        ):
-            test = f"{script.code(node.func.value)}.sync_gradients"
+        owner = accelerator.opened(script, node)
+        if owner:
+            test = f"{owner}.sync_gradients"
             change = Change(script.outer_start(gate.test), script.outer_end(gate.test), test)
             yield Proposal(
                 f"Test `{test}`, which counts the microbatches already", (change,), moves_boundary=True
