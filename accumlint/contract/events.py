@@ -30,6 +30,7 @@ class Kind(enum.Enum):
     SCHEDULE = "schedule"
     CLEAR = "clear"
     COUNT = "counter"
+    RESTART = "restart"  # the script sets a counter back to a constant
     AVERAGE = "ema"
     CHECKPOINT = "checkpoint"
     PERIODIC = "periodic"  # a test `counter % n == 0` held, outside of any step gate
@@ -89,6 +90,7 @@ TRACE_DETAILS = {
     Kind.SCHEDULE: "absolute (an index is passed), optimizer, horizon",
     Kind.CLEAR: "models (or None)",
     Kind.COUNT: "name, value, by",
+    Kind.RESTART: "name (of the counter)",
     Kind.CHECKPOINT: "resumable, holds (subjects), lacks",
     Kind.PERIODIC: "counters, value, effect, period (its name)",
     Kind.LIMIT: "counters, limit (symbols), name",

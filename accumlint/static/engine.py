@@ -17,7 +17,7 @@ from accumlint.contract.verdicts import Judgement, Violation
 from accumlint.contract.windows import Ledger, Window
 from accumlint.findings import Confidence, Detail, FileReport, Finding, LoopReport, Related, Severity, Span
 from accumlint.static import syntax as ir
-from accumlint.static.explore import MAX_PATHS, MAX_STEPS, Explored, Explorer
+from accumlint.static.explore import MAX_PATHS, MAX_STEPS, SHIFTED_LENGTH, Explored, Explorer
 from accumlint.static.positions import Positions, header
 from accumlint.static.project import SITES_PER_MODULE, Project, Trees
 from accumlint.static.structure import NO_TRAINING_LOOP, worth_simulating
@@ -84,6 +84,7 @@ def examination(
         judged = [(trace, _within_the_law(trace, ledgers)) for trace, ledgers in judged]
         _only_if_none_steps(judged)
         broken = [i for i, (_, ledgers) in enumerate(judged) if any(judgement.violations for _, judgement in ledgers)]
+        _add_hidden_tails(explorer, root, judged)
         controls = [_judge(trace) for i in broken[:CONTROLS] if (trace := explorer.control(root, i)) is not None]
         broken_clauses = _reported(root, judged, controls)
         for reported in broken_clauses:
@@ -251,6 +252,19 @@ def _only_if_none_steps(judged: Judged) -> None:
             for ledger, judgement in ledgers:
                 if not ledger.windows:
                     judgement.violations = [v for v in judgement.violations if v.rule != "ACC213"]
+
+
+def _add_hidden_tails(explorer: Explorer, root: Explored, judged: Judged) -> None:
+    """Leaks of windows that begin one microbatch late, which come out even at the usual length: another length shows them."""
+    for index, (_, ledgers) in enumerate(judged[:CONTROLS]):
+        rules = {violation.rule for _, judgement in ledgers for violation in judgement.violations}
+        if "ACC206" not in rules or rules & {"ACC501", "ACC502"}:
+            continue
+        trace = explorer.control(root, index, SHIFTED_LENGTH)
+        for ledger, judgement in _judge(trace) if trace is not None else ():
+            leaks = [violation for violation in judgement.violations if violation.rule == "ACC502"]
+            if leaks:
+                ledgers.append((ledger, Judgement(leaks, {"ACC502"})))
 
 
 def _hidden_by_cause(found: dict[str, dict[int, list[Violation]]]) -> set[str]:

@@ -13,6 +13,7 @@ from accumlint.static.vocabulary import Vocabulary
 
 LENGTH = 8  # microbatches per epoch: not a multiple of K = 3, rest 2
 EVEN_LENGTH = 6  # the control: a multiple of K
+SHIFTED_LENGTH = 7  # leaves a rest where windows begin one microbatch late: there the usual length leaves none
 MAX_PATHS = 20
 MAX_ROOTS = 12
 # For all runs of one file together. The largest public training scripts take a quarter of it; steps are counted and not
@@ -303,7 +304,7 @@ class Explorer:
         if queue:
             out.cut = f"{len(queue)} further combinations of conditions were not simulated"
 
-    def control(self, explored: Explored, index: int) -> Trace | None:
+    def control(self, explored: Explored, index: int, length: int = EVEN_LENGTH) -> Trace | None:
         """The same path with a loader whose length is a multiple of K: what is gone there is conditional."""
         wanted = explored.controls[index]
         if self.exhausted:
@@ -311,7 +312,7 @@ class Explorer:
         if wanted is None or explored.learned is None:
             return explored.traces[index]
         polarity, decisions = wanted
-        run, ending = self._complete(explored.root, explored.learned, EVEN_LENGTH, polarity, decisions)
+        run, ending = self._complete(explored.root, explored.learned, length, polarity, decisions)
         return make_trace(run, ending, polarity) if run is not None else None
 
     def _complete(self, root: Root, learned: Learned, length: int, polarity: bool, decisions: dict[str, Any]) -> tuple[Interpreter | None, str]:
@@ -361,7 +362,7 @@ def make_trace(run: Interpreter, ending: str, polarity: bool) -> Trace:
 
 def fingerprint(trace: Trace) -> tuple:
     """Two paths with the same fingerprint are the same to the contract."""
-    return tuple(_mark(event) for event in trace.events if event.kind is not Kind.LIMIT)
+    return tuple(_mark(event) for event in trace.events if event.kind not in (Kind.LIMIT, Kind.RESTART))
 
 
 def _mark(event: Event) -> tuple:

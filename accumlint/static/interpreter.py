@@ -1154,6 +1154,8 @@ class Interpreter:
             value = self.registry.table.roles["named_data"](self, value, target.id)
         if isinstance(value, Unknown) and "resume" in value.tags and kind in (ir.Name, ir.Attr) and "[" in value.key:
             self.emit(Kind.RESUME, site, key=last_name(value.key), into=self.key(target), use="counter")
+        if type(value) is int and not self.scouting:
+            self._note_restart(target, frame, site)
         if kind is ir.Name:
             value = self.named(target.id, value, target.site)
             if target.id in frame.outer:
@@ -1191,6 +1193,19 @@ class Interpreter:
                 # labels[mask] = -100 and batch["labels"] = … : counts of valid targets vary from here on
                 if value == -100 or "-100" in str(value):
                     self.traits.add("ignored labels")
+
+    def _note_restart(self, target: ir.Expr, frame: Frame, site: int) -> None:
+        """A name that holds a count so far is given a constant."""
+        held: Any = None
+        if isinstance(target, ir.Name):
+            held = self.lookup(target.id, frame)
+        elif isinstance(target, ir.Attr) and isinstance(target.value, (ir.Name, ir.Attr)):
+            owner = self.eval(target.value, frame)
+            held = owner.attributes.get(target.name) if isinstance(owner, Instance) else None
+        if isinstance(held, Quantity):
+            name = self.key(target)
+            if f"counter:{name}" in held.tags:
+                self.emit(Kind.RESTART, site, name=name)
 
     def _unpack(self, targets: list[ir.Expr], value: Any, frame: Frame, site: int) -> None:
         stars = [i for i, t in enumerate(targets) if isinstance(t, ir.Starred)]

@@ -743,3 +743,39 @@ def test_a_default_that_is_only_passed_on_ignores_nothing():
     assert errors(WRAPPED) == set()
     padded = WRAPPED.replace("next(texts)", "next(texts).masked_fill(padding, -100)")
     assert "ACC101" in errors(padded)
+
+
+LATE = """
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer, evaluate, accum_steps, epochs):
+    seen, updates = 0, 0
+    for epoch in range(epochs):
+        for x, y in loader:
+            loss = F.mse_loss(model(x), y) / accum_steps
+            loss.backward()
+            seen += 1
+            if (seen + 1) % accum_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+                updates += 1
+        evaluate(model)
+        seen = 0  # set back
+"""
+
+
+def test_a_counter_that_is_set_back_behind_the_loop_leaks_although_windows_begin_late():
+    found = {f.rule: f for f in run(LATE)}
+    assert found.keys() >= {"ACC206", "ACC502"}
+    assert LATE.splitlines()[found["ACC502"].span.line - 1].endswith("# set back")
+    assert found["ACC502"].related, "the gate is shown beside it"
+    assert said(LATE.replace("seen = 0  # set back", "pass")) == {"ACC206"}
+    assert said(LATE.replace("(seen + 1)", "seen")) == {"ACC502"}
+    assert said(LATE.replace("(seen + 1)", "seen").replace("seen = 0  # set back", "pass")) == set()
+
+
+def test_a_counter_that_every_epoch_begins_with_leaves_the_leak_at_the_gate():
+    inside = LATE.replace("        seen = 0  # set back\n", "").replace("        for x, y", "        seen = 0\n        for x, y").replace("(seen + 1)", "seen")
+    (found,) = (f for f in run(inside) if f.rule == "ACC502")
+    assert "% accum_steps" in inside.splitlines()[found.span.line - 1]

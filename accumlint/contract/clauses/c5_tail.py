@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from accumlint.contract import weights
 from accumlint.contract.clauses.c2_clock import guard
-from accumlint.contract.events import Kind
+from accumlint.contract.events import Event, Kind
 from accumlint.contract.verdicts import Judgement, Violation
 from accumlint.contract.windows import Ledger, Window
 from accumlint.findings import Confidence, Severity
@@ -60,13 +60,41 @@ def _leak(ledger: Ledger, judgement: Judgement) -> None:
     for window in ledger.windows:
         if window.crosses and not window.erased and window.size != ledger.usual and window.step is not None:
             before = _before_crossing(window)
+            gate = guard(window.step, ledger)
+            restart = _restart_behind(window, ledger)
             judgement.violations.append(Violation(
-                "ACC502", guard(window.step, ledger),
+                "ACC502", restart.site if restart is not None else gate,
                 f"{before} microbatch{'es' if before > 1 else ''} left over from one epoch stay{'' if before > 1 else 's'} in the gradients while the count starts again: "
                 f"the first window of the next epoch has {window.size} microbatches, divided by {ledger.trace.window}",
                 {"windows": ledger.sizes}, severity=Severity.WARNING, cap=Confidence.CONDITIONAL,
+                related=[(gate, "the test that counts to the boundary")] if restart is not None else [],
             ))  # fmt: skip
             return
+
+
+def _restart_behind(window: Window, ledger: Ledger) -> Event | None:
+    """Where a counter of microbatches is set back behind the loop, while the rest is pending: an evaluation does that.
+
+    A counter that every epoch starts with is no such place: there the gate is what ought to know of the rest.
+    """
+    counted = _counters_of_microbatches(ledger)
+    left = False
+    for event in window.events:
+        if event.kind is Kind.LOOP and event.details["phase"] == "exit" and event.details["role"] == "micro":
+            left = True
+        elif event.kind is Kind.EPOCH or event.kind is Kind.LOOP and left:
+            return None
+        elif left and event.kind is Kind.RESTART and event.details["name"] in counted:
+            return event
+    return None
+
+
+def _counters_of_microbatches(ledger: Ledger) -> set[str]:
+    moves: dict[str, set[int]] = {}
+    for window in ledger.whole():
+        for event in window.of(Kind.COUNT):
+            moves.setdefault(event.details["name"], set()).add(event.microbatch)
+    return {name for name, microbatches in moves.items() if len(microbatches) > len(ledger.whole())}
 
 
 def _before_crossing(window: Window) -> int:
