@@ -74,14 +74,16 @@ def examination(
 ) -> Examination:
     """The same with module and traces; ``max_paths`` bounds how many paths of each root are simulated. Raises the same."""
     module = project.parse(source, path, path.rsplit("/", 1)[-1].removesuffix(".py"))
-    explorer = Explorer(module, settings.names(), max_paths=max_paths, ignored_constant=speaks_of_ignored_labels(source))
+    judgements = _Judgements()
+    explorer = Explorer(
+        module, settings.names(), max_paths=max_paths, ignored_constant=speaks_of_ignored_labels(source), breaks=judgements.broken
+    )
     explored = explorer.explore()
     places = Places(module, project)
     collected: dict[tuple[str, int], _Reported] = {}
     loops = []
     for root in explored:
-        judged = [(trace, _judge(trace)) for trace in root.traces]
-        judged = [(trace, _within_the_law(trace, ledgers)) for trace, ledgers in judged]
+        judged = [(trace, judgements.of(trace)) for trace in root.traces]
         _only_if_none_steps(judged)
         broken = [i for i, (_, ledgers) in enumerate(judged) if any(judgement.violations for _, judgement in ledgers)]
         _add_hidden_tails(explorer, root, judged)
@@ -230,6 +232,22 @@ def _within_the_law(trace: Trace, ledgers: list[tuple[Ledger, Judgement]]) -> li
         for _, judgement in ledgers:
             judgement.violations = [v for v in judgement.violations if v.rule in kept]
     return ledgers
+
+
+class _Judgements:
+    """What the contract says of each trace, worked out once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Trace, list[tuple[Ledger, Judgement]]]] = {}  # by identity; the trace keeps it alive
+
+    def of(self, trace: Trace) -> list[tuple[Ledger, Judgement]]:
+        known = self._known.get(id(trace))
+        if known is None:
+            known = self._known[id(trace)] = (trace, _within_the_law(trace, _judge(trace)))
+        return known[1]
+
+    def broken(self, trace: Trace) -> bool:
+        return any(judgement.violations for _, judgement in self.of(trace))
 
 
 def _judge(trace: Trace) -> list[tuple[Ledger, Judgement]]:

@@ -562,9 +562,7 @@ class Interpreter:
             elif body_ends and not statement.orelse:
                 default = False  # early exits are the exception
         before = self.disturbed
-        outer, self.weighing = self.weighing, self._weight(statement.site)
-        chosen = self.truth(value, default)
-        self.weighing = outer
+        chosen = self._weighed(value, default, self._weight(statement.site))
         rank_test = chosen and isinstance(value, (Test, Unknown)) and "rank" in value.tags
         if self.disturbed is not before and self.disturbed is not None:
             # the place to look at is the jump that leaves the microbatch out
@@ -648,7 +646,8 @@ class Interpreter:
                         after[name] = held
         known = self.learned.effects.get(statement.site, frozenset())
         self.learned.effects[statement.site] = known | frozenset(effects)
-        jumps = any(isinstance(s, ir.Jump) for s in (*statement.body, *statement.orelse))
+        # what raises ends the run: a path that stops at a check of arguments shows nothing
+        jumps = any(isinstance(s, ir.Jump) and s.kind != "raise" for s in (*statement.body, *statement.orelse))
         if effects or known or jumps:
             self.learned.inert.discard(statement.site)
         else:
@@ -1530,7 +1529,7 @@ class Interpreter:
                 self.microbatch += 1
                 self.emit(Kind.MICROBATCH, node.site)
             self.assign(target, stream.item(index), frame, node.site)
-            if not all(self.truth(self.eval(c, frame), True) for c in conditions):
+            if not all(self._weighed(self.eval(c, frame), True, self._weight(node.site)) for c in conditions):
                 continue
             if depth + 1 < len(node.clauses):
                 self._comprehend(node, depth + 1, frame, out, keys, None)
@@ -1540,6 +1539,7 @@ class Interpreter:
                 out.append(self.eval(node.element, frame))
         if self.scouting:
             self.scout_stack.pop()
+            self._note_inert(node.site, not effects)
             for _, _, outer in self.scout_stack:
                 outer |= effects
             if "backward" in effects and depth == 0:
@@ -1552,8 +1552,34 @@ class Interpreter:
         value = self.eval(node.test, frame)
         if self.scouting and not _settled(value):
             first, second = self.eval(node.body, frame), self.eval(node.orelse, frame)
+            self._note_inert(node.site, self._dull(first) and self._dull(second))
             return second if isinstance(first, (Unknown, type(None))) else first
-        return self.eval(node.body if self.truth(value) else node.orelse, frame)
+        chosen = self._weighed(value, None, self._weight(node.site))
+        return self.eval(node.body if chosen else node.orelse, frame)
+
+    def _dull(self, value: Any) -> bool:
+        """Whether nothing is known of a value that updates could depend on: words, and unknowns without a telling name."""
+        if isinstance(value, Unknown):
+            name = value.last
+            return value.batch < 0 and not value.tags and not (
+                self.vocabulary.kind_of_name(name) or self.vocabulary.is_window(name) or self.vocabulary.is_world(name)
+            )  # fmt: skip
+        return isinstance(value, str)
+
+    def _note_inert(self, site: int, nothing: bool) -> None:
+        """Remember that nothing depends on a choice, as long as no other call shows that something does."""
+        if nothing and site not in self.learned.effects:
+            self.learned.inert.add(site)
+        elif not nothing:
+            self.learned.effects.setdefault(site, frozenset())
+            self.learned.inert.discard(site)
+
+    def _weighed(self, value: Any, default: bool | None, weight: int) -> bool:
+        """The truth of a condition on which so much depends: see ``weighing``."""
+        outer, self.weighing = self.weighing, weight
+        chosen = self.truth(value, default)
+        self.weighing = outer
+        return chosen
 
     def _unary(self, node: ir.Unary, frame: Frame) -> Any:
         value = self.eval(node.value, frame)
