@@ -214,7 +214,6 @@ class Interpreter:
             ir.Jump: self._jump, ir.Import: self._import, ir.Assertion: self._assertion, ir.Delete: self._nothing,
             ir.Match: self._match, ir.Define: self._define, ir.DefineClass: self._define_class,
         }  # fmt: skip
-        self._keys: dict[int, str] = {}
 
     # what happened
 
@@ -244,12 +243,12 @@ class Interpreter:
 
     def key(self, node: ir.Expr) -> str:
         """The canonical text of an expression (remembered)."""
-        found = self._keys.get(id(node))
-        if found is None:
+        found = node.text
+        if not found:
             found = ir.render(node)
             if len(found) > 160:
                 found = found[:157] + "..."
-            self._keys[id(node)] = found
+            node.text = found
         return found
 
     def number(self) -> int:

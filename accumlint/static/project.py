@@ -82,7 +82,7 @@ class Project:
         self._modules: dict[str, ir.Module | None] = {}
         self._parsed = 0
         self._last: tuple[bytes, cst.Module] | None = None
-        self._places: dict[tuple[Path, str], Path | None] = {}
+        self._places: dict[tuple[str, str], Path | None] = {}
 
     def parse(self, data: bytes, path: str, name: str) -> ir.Module:
         """Parse and lower one file. Raises libcst.ParserSyntaxError, UnicodeDecodeError, RecursionError."""
@@ -126,10 +126,10 @@ class Project:
         return module
 
     def _find(self, importer: ir.Module, origin: str) -> Path | None:
-        folder = Path(importer.path).parent
-        if (folder, origin) not in self._places:
-            self._places[folder, origin] = self._look(folder, origin)
-        return self._places[folder, origin]
+        key = importer.path, origin
+        if key not in self._places:
+            self._places[key] = self._look(Path(importer.path).parent, origin)
+        return self._places[key]
 
     def _look(self, folder: Path, origin: str) -> Path | None:
         level = len(origin) - len(origin.lstrip("."))

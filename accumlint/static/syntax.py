@@ -16,9 +16,10 @@ from typing import Any
 
 @dataclass(slots=True, eq=False, repr=False)
 class Expr:
-    """Any expression."""
+    """Any expression. ``text``: how it reads, once somebody has asked (the same in every run, and asked for often)."""
 
     site: int
+    text: str = field(default="", init=False)
 
 
 @dataclass(slots=True, eq=False, repr=False)

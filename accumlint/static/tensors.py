@@ -13,7 +13,7 @@ from typing import Any
 
 from accumlint.contract.events import Part
 from accumlint.contract.quantity import Quantity, quantity
-from accumlint.static.values import Tensor
+from accumlint.static.values import Tensor, changed
 
 Counts = Callable[[int, str], Quantity]  # (batch, basis) -> number of targets per rank
 
@@ -62,14 +62,14 @@ def as_scalar(tensor: Tensor, counts: Counts, reduced_at: int) -> Tensor:
     if tensor.form == "scalar":
         return tensor
     if tensor.form == "mask" or tensor.form == "data":
-        return dataclasses.replace(tensor, form="scalar", parts=(Part(tensor.batch, tensor.basis, None, reason="not a loss"),))
+        return changed(tensor, form="scalar", parts=(Part(tensor.batch, tensor.basis, None, reason="not a loss"),))
     scale = tensor.scale
     weight = scale / counts(tensor.batch, tensor.basis) if scale is not None else None
     part = Part(
         tensor.batch, tensor.basis, weight, assumed=not tensor.mean_known, reason=_why(tensor, weight),
         reduced_at=reduced_at, divisions=tensor.divisions, varies=tensor.varies,
     )  # fmt: skip
-    return dataclasses.replace(tensor, form="scalar", parts=(part,))
+    return changed(tensor, form="scalar", parts=(part,))
 
 
 def _why(tensor: Tensor, weight: Quantity | None) -> str:
@@ -87,7 +87,7 @@ def reduce_mean(tensor: Tensor, counts: Counts, site: int) -> Tensor:
     weight = scale / counts(tensor.batch, "fixed" if tensor.masked else tensor.basis) if scale is not None else None
     part = Part(tensor.batch, tensor.basis, weight, reduced_at=site, divisions=tensor.divisions, varies=tensor.varies,
                 reason="" if weight is not None else "unknown factor")
-    return dataclasses.replace(tensor, form="scalar", parts=(part,))
+    return changed(tensor, form="scalar", parts=(part,))
 
 
 def reduce_sum(tensor: Tensor, site: int) -> Tensor:
@@ -96,7 +96,7 @@ def reduce_sum(tensor: Tensor, site: int) -> Tensor:
         return tensor
     part = Part(tensor.batch, tensor.basis, tensor.scale, reduced_at=site, divisions=tensor.divisions, varies=tensor.varies,
                 reason="" if tensor.scale is not None else "unknown factor")
-    return dataclasses.replace(tensor, form="scalar", parts=(part,))
+    return changed(tensor, form="scalar", parts=(part,))
 
 
 def times(tensor: Tensor, factor: Quantity | None, site: int, divide: bool = False) -> Tensor:
@@ -121,8 +121,8 @@ def times(tensor: Tensor, factor: Quantity | None, site: int, divide: bool = Fal
                                 reason=part.reason or ("" if factor is not None else "unknown factor"))
             for part in tensor.parts
         )
-        return dataclasses.replace(tensor, parts=parts, divisions=divisions)
-    return dataclasses.replace(tensor, scale=scaled(tensor.scale), divisions=divisions)
+        return changed(tensor, parts=parts, divisions=divisions)
+    return changed(tensor, scale=scaled(tensor.scale), divisions=divisions)
 
 
 def add(left: Tensor, right: Tensor, key: str, counts: Counts, site: int) -> Tensor:
@@ -178,7 +178,7 @@ def basis_of(mask: Tensor) -> str:
 
 def detached(tensor: Tensor) -> Tensor:
     """The value without its graph."""
-    return dataclasses.replace(tensor, graph=False, models=frozenset(), sync=None)
+    return changed(tensor, graph=False, models=frozenset(), sync=None)
 
 
 def is_tensor(value: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +43,7 @@ class Kind:
 
 @dataclass
 class Vocabulary:
-    """All vocabularies merged; questions are answered from memory after the first time."""
+    """All vocabularies merged; what was asked once is answered from memory."""
 
     kinds: dict[str, Kind]
     window: re.Pattern[str]
@@ -56,44 +56,54 @@ class Vocabulary:
     ignorable: frozenset[str]
     clip: frozenset[str]
     frameworks: Mapping[str, Any] = field(default_factory=dict)
-    _memory: dict[tuple[str, str], Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        not_window = self.not_window
+        self._windows = _Remembered(lambda name: bool(self.window.match(name)) and not (not_window and not_window.search(name)))
+        self._worlds = _Remembered(lambda name: bool(self.world.match(name)))
+        self._groups = {group: _searched(pattern) for group, pattern in self.patterns.items()}
+        self._named = {group: _searched(pattern) for group, pattern in self.names.items()}
+        # a scheduler's constructor often ends like an optimizer's: the more special kinds answer first
+        makers = ("scheduler", "callable_scaler", "scaler", "data_parallel", "sharded", "loader", "optimizer", "model")
+        self._makers = _Remembered(lambda call: next((kind for kind in makers if kind in self.kinds and self.kinds[kind].built_by(call)), ""))
+        held = ("scheduler", "optimizer", "callable_scaler", "scaler", "accelerator", "fabric", "engine", "loader", "model")
+        self._held = _Remembered(lambda name: next((kind for kind in held if kind in self.kinds and self.kinds[kind].named(name)), ""))
 
     def is_window(self, name: str) -> bool:
-        return self._ask(
-            "window", name, lambda: bool(self.window.match(name)) and not (self.not_window and self.not_window.search(name))
-        )
+        return self._windows[name]
 
     def is_world(self, name: str) -> bool:
-        return self._ask("world", name, lambda: bool(self.world.match(name)))
+        return self._worlds[name]
 
     def matches(self, group: str, name: str) -> bool:
-        pattern = self.patterns.get(group)
-        return pattern is not None and self._ask(group, name, lambda: bool(pattern.search(name)))
+        known = self._groups.get(group)
+        return known is not None and known[name]
 
     def named(self, group: str, name: str) -> bool:
-        pattern = self.names.get(group)
-        return pattern is not None and self._ask("names." + group, name, lambda: bool(pattern.search(name)))
+        known = self._named.get(group)
+        return known is not None and known[name]
 
     def kind_of_constructor(self, call: str) -> str:
-        def find() -> str:
-            # a scheduler's constructor often ends like an optimizer's: the more special kinds answer first
-            order = ("scheduler", "callable_scaler", "scaler", "data_parallel", "sharded", "loader", "optimizer", "model")
-            return next((kind for kind in order if kind in self.kinds and self.kinds[kind].built_by(call)), "")
-
-        return self._ask("constructor", call, find)
+        return self._makers[call]
 
     def kind_of_name(self, name: str) -> str:
-        def find() -> str:
-            order = ("scheduler", "optimizer", "callable_scaler", "scaler", "accelerator", "fabric", "engine", "loader", "model")
-            return next((kind for kind in order if kind in self.kinds and self.kinds[kind].named(name)), "")
+        return self._held[name]
 
-        return self._ask("name", name, find)
 
-    def _ask(self, group: str, name: str, find):
-        key = (group, name)
-        if key not in self._memory:
-            self._memory[key] = find()
-        return self._memory[key]
+class _Remembered(dict[str, Any]):
+    """Answers to one question by name, each worked out once: they are asked for a hundred thousand times a script."""
+
+    def __init__(self, ask: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._ask = ask
+
+    def __missing__(self, name: str) -> Any:
+        answer = self[name] = self._ask(name)
+        return answer
+
+
+def _searched(pattern: re.Pattern[str] | None) -> _Remembered:
+    return _Remembered(lambda name: pattern is not None and pattern.search(name) is not None)
 
 
 _GROUPS = ("clip_names", "rescale", "reduce", "average", "average_objects", "checkpoint", "evaluate", "log")

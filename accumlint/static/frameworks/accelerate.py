@@ -17,7 +17,7 @@ from accumlint.contract.quantity import RANKS, Quantity
 from accumlint.static import tensors
 from accumlint.static.frameworks.base import Table, models_of, subject
 from accumlint.static.frameworks.torch import backward, checkpoint, clip
-from accumlint.static.values import Context, Instance, Stream, Tensor, Test, Thing, Unknown
+from accumlint.static.values import Context, Instance, Stream, Tensor, Test, Thing, Unknown, changed
 
 if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
@@ -225,7 +225,7 @@ def _gather(run: Interpreter, receiver: Thing, call: Call) -> Any:
     if isinstance(value, Quantity) and call.name == "gather":
         return value.reduced().tagged("gathered")
     if isinstance(value, Tensor):
-        return dataclasses.replace(tensors.detached(value), local=False)
+        return changed(tensors.detached(value), local=False)
     return value
 
 
@@ -236,7 +236,7 @@ def _reduce(run: Interpreter, receiver: Thing, call: Call) -> Any:
     if isinstance(value, Quantity):
         return value.reduced(average)
     if isinstance(value, Tensor):
-        return dataclasses.replace(tensors.detached(value), local=False)
+        return changed(tensors.detached(value), local=False)
     return value
 
 

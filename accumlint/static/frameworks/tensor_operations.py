@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from fractions import Fraction
 from functools import partial
@@ -13,7 +12,7 @@ from accumlint.contract.quantity import Quantity
 from accumlint.static import syntax as ir
 from accumlint.static import tensors
 from accumlint.static.frameworks.base import Table, joined, tensors_in
-from accumlint.static.values import Context, Gradient, Parameters, Stream, Tensor, Test, Unknown
+from accumlint.static.values import Context, Gradient, Parameters, Stream, Tensor, Test, Unknown, changed
 
 if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
@@ -36,7 +35,7 @@ def _with_path(value: Tensor, suffix: str) -> Tensor:
             role, form = "mask", "mask"
         elif "label" in name.lower() or name.lower() in ("target", "targets", "y", "gold", "tgt"):
             role = "labels"
-    return dataclasses.replace(value, key=value.key + suffix, role=role, form=form)
+    return changed(value, key=value.key + suffix, role=role, form=form)
 
 
 def _named_data(run: Interpreter, value: Tensor, name: str) -> Tensor:
@@ -55,17 +54,17 @@ def _attribute(run: Interpreter, value: Tensor, name: str, site: int) -> Any:
     if name in ("data", "T", "mT", "real", "sample", "logits", "prediction_logits", "last_hidden_state", "latent_dist"):
         if name == "data" and value.form in ("scalar", "output", "elements"):
             return tensors.detached(value)
-        return dataclasses.replace(value, key=f"{value.key}.{name}") if value.form != "data" else _with_path(value, "." + name)
+        return changed(value, key=f"{value.key}.{name}") if value.form != "data" else _with_path(value, "." + name)
     if name == "shape":
         rows = run.rows[value.batch] if value.batch >= 0 else Quantity.symbol(f"{value.key}.shape[0]")
         rest = tuple(Quantity.symbol(f"{value.role or 'data'}.shape[{i}]") for i in range(1, 4))
         return (rows, *rest)
     if name.endswith("loss") and value.form == "output":
-        out = dataclasses.replace(value, key=f"{value.key}.{name}", mean_known=True)
+        out = changed(value, key=f"{value.key}.{name}", mean_known=True)
         return run.registry.table.roles["model_loss"](run, out)
     if value.form in ("data", "mask"):
         return _with_path(value, "." + name)
-    return dataclasses.replace(value, key=f"{value.key}.{name}")
+    return changed(value, key=f"{value.key}.{name}")
 
 
 TABLE.roles["tensor_attribute"] = _attribute
@@ -74,7 +73,7 @@ TABLE.roles["tensor_attribute"] = _attribute
 def _item(run: Interpreter, value: Tensor, index: int) -> Any:
     if value.form in ("data", "mask"):
         return _with_path(value, f"[{index}]")
-    return dataclasses.replace(value, key=f"{value.key}[{index}]")
+    return changed(value, key=f"{value.key}[{index}]")
 
 
 TABLE.roles["tensor_item"] = _item
@@ -110,7 +109,7 @@ def _row_slice(run: Interpreter, value: Tensor, index: slice) -> Tensor | None:
         held = run.new_batch(rows)
         run.things[key] = held
         run.traits.add("cut rows")
-    return dataclasses.replace(value, batch=held, key=f"{value.key}#{held}")
+    return changed(value, batch=held, key=f"{value.key}#{held}")
 
 
 def _subscript(run: Interpreter, value: Tensor, index: Any, node: ir.Subscript) -> Any:
@@ -124,9 +123,9 @@ def _subscript(run: Interpreter, value: Tensor, index: Any, node: ir.Subscript) 
     out = value
     for position, part in enumerate(parts):
         if isinstance(part, Tensor) and (part.form == "mask" or part.form == "data" and len(parts) == 1 and out.form == "elements" and _MASKLIKE.search(part.key)):
-            out = dataclasses.replace(out, varies=True, basis=tensors.basis_of(part), shifted=out.shifted or part.shifted)
+            out = changed(out, varies=True, basis=tensors.basis_of(part), shifted=out.shifted or part.shifted)
             if out.form == "output":
-                out = dataclasses.replace(out, form="elements")
+                out = changed(out, form="elements")
         elif isinstance(part, slice):
             if position == 0 and len(parts) == 1 or position == 0:
                 cut = _row_slice(run, out, part) if out.form in ("data", "mask") else None
@@ -136,10 +135,10 @@ def _subscript(run: Interpreter, value: Tensor, index: Any, node: ir.Subscript) 
             if position > 0 and part.start is not None and part.stop is not None and out.form in ("data", "mask"):
                 run.traits.add("cut columns")
             if _is_shift(part) and (position > 0 or len(parts) == 1):
-                out = dataclasses.replace(out, shifted=True)
+                out = changed(out, shifted=True)
     if isinstance(index, (Quantity, Unknown)):
         return _item(run, value, 0) if not isinstance(index, Quantity) or index.integer is None else _item(run, value, index.integer)
-    return dataclasses.replace(out, key=f"{out.key}[…]")
+    return changed(out, key=f"{out.key}[…]")
 
 
 TABLE.roles["tensor_subscript"] = _subscript
@@ -166,7 +165,7 @@ def _binary(run: Interpreter, op: str, left: Any, right: Any, site: int, key: st
     if isinstance(left, Tensor) and isinstance(right, Tensor):
         if op in ("&", "|") and (left.form == "mask" or right.form == "mask"):
             keep = left if left.form == "mask" else right
-            return dataclasses.replace(keep, shifted=left.shifted or right.shifted, key=key)
+            return changed(keep, shifted=left.shifted or right.shifted, key=key)
         if op == "-" and left.form == right.form == "output":
             return tensors.combine(left, right, key)  # a difference of predictions, hardly one of losses
         if op in ("+", "-"):
@@ -175,7 +174,7 @@ def _binary(run: Interpreter, op: str, left: Any, right: Any, site: int, key: st
             scalars = [t for t in (left, right) if t.form == "scalar"]
             if left.form == "mask" or right.form == "mask":
                 if left.form == "mask" and right.form == "mask":
-                    return dataclasses.replace(left, key=key, shifted=left.shifted or right.shifted)
+                    return changed(left, key=key, shifted=left.shifted or right.shifted)
                 loss = right if left.form == "mask" else left
                 mask = left if left.form == "mask" else right
                 if loss.form in ("elements", "output", "data"):
@@ -202,23 +201,23 @@ def _binary(run: Interpreter, op: str, left: Any, right: Any, site: int, key: st
             return tensor
         if isinstance(other, (Quantity, Unknown)):
             # the start value of a running total
-            return tensor if tensor.form in ("scalar", "output", "elements") else dataclasses.replace(tensor, key=key)
+            return tensor if tensor.form in ("scalar", "output", "elements") else changed(tensor, key=key)
         return tensor
     if op == "*":
         if tensor.form == "data":
-            return dataclasses.replace(tensor, key=key)
+            return changed(tensor, key=key)
         if isinstance(other, Test):
             return tensors.times(tensor, None, site)
         return tensors.times(tensor, factor_of(run, other, node), site)
     if op in ("/", "//") and not swapped:
         if tensor.form == "data":
-            return dataclasses.replace(tensor, key=key)
+            return changed(tensor, key=key)
         return tensors.times(tensor, factor_of(run, other, node), site, divide=True)
     if op in ("/", "//"):
-        return tensors.times(dataclasses.replace(tensor, form="elements"), None, site)
+        return tensors.times(changed(tensor, form="elements"), None, site)
     if op in ("**", "%", "@"):
-        return dataclasses.replace(tensor, form="elements" if tensor.form != "data" else "data", key=key)
-    return dataclasses.replace(tensor, key=key)
+        return changed(tensor, form="elements" if tensor.form != "data" else "data", key=key)
+    return changed(tensor, key=key)
 
 
 TABLE.roles["tensor_binary"] = _binary
@@ -243,7 +242,7 @@ TABLE.roles["tensor_compare"] = _compare
 @method("mean", "nanmean")
 def _mean(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     if call.get(0, "dim") is not None and not isinstance(call.get(0, "dim"), Tensor):
-        return dataclasses.replace(receiver, form="elements", scale=None if receiver.masked else receiver.scale)
+        return changed(receiver, form="elements", scale=None if receiver.masked else receiver.scale)
     if receiver.form == "mask" or receiver.form == "data" and not receiver.graph:
         return Unknown(call.key, receiver.batch, receiver.local)
     if receiver.form == "scalar":
@@ -263,7 +262,7 @@ def _sum(run: Interpreter, receiver: Tensor, call: Call) -> Any:
             return count
         tags = ["count", "single"] + (["attention"] if "attention" in receiver.key else [])
         if by_row:
-            return dataclasses.replace(receiver, form="counts", count=count.tagged(*tags))
+            return changed(receiver, form="counts", count=count.tagged(*tags))
         return count.tagged(*tags, f"counted at {call.site}")
     if receiver.form == "counts":
         count = receiver.count
@@ -277,14 +276,14 @@ def _sum(run: Interpreter, receiver: Tensor, call: Call) -> Any:
             return run.count(receiver.batch, tensors.basis_of(receiver)).tagged("count", "single")
         return Unknown(call.key, receiver.batch, receiver.local)
     if by_row:
-        return dataclasses.replace(receiver, form="elements")
+        return changed(receiver, form="elements")
     return tensors.reduce_sum(receiver, call.site)
 
 
 @method("clamp", "clamp_", "clamp_min", "clip", "clamp_max")
 def _clamp(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     if receiver.form == "counts":
-        return dataclasses.replace(receiver, clamped=True, divisions=(call.site,))
+        return changed(receiver, clamped=True, divisions=(call.site,))
     return receiver
 
 
@@ -329,7 +328,7 @@ def _as_mask(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     if call.name in ("isnan", "isinf", "isfinite"):
         return Test("atom", (), call.key, receiver.batch, receiver.local)
     if receiver.form in ("data", "mask"):
-        return dataclasses.replace(receiver, form="mask", role="mask", key=call.key)
+        return changed(receiver, form="mask", role="mask", key=call.key)
     return Test("atom", (), call.key, receiver.batch, receiver.local)
 
 
@@ -380,7 +379,7 @@ def _same(run: Interpreter, receiver: Tensor, call: Call) -> Any:
 def _masked_select(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     mask = call.get(0, "mask")
     if isinstance(mask, Tensor):
-        return dataclasses.replace(receiver, form="elements" if receiver.form == "output" else receiver.form, varies=True, basis=tensors.basis_of(mask))
+        return changed(receiver, form="elements" if receiver.form == "output" else receiver.form, varies=True, basis=tensors.basis_of(mask))
     return receiver
 
 
@@ -434,7 +433,7 @@ def cut(run: Interpreter, value: Tensor, call: Call, pieces: bool) -> Any:
     dim = call.get(1, "dim", 0)
     if dim not in (0, None):
         run.traits.add("cut columns")
-        return [dataclasses.replace(value, key=f"{value.key}[{i}]") for i in range(2)]
+        return [changed(value, key=f"{value.key}[{i}]") for i in range(2)]
     run.traits.add("cut rows")
     argument = call.get(0, "chunks" if pieces else "split_size")
     total = run.rows[value.batch].integer or 8
@@ -453,7 +452,7 @@ def cut(run: Interpreter, value: Tensor, call: Call, pieces: bool) -> Any:
         held = run.things.get(key)
         if held is None:
             held = run.things[key] = run.new_batch(Quantity.of(min(size, total - start), "rows"))
-        out.append(dataclasses.replace(value, batch=held, key=f"{value.key}.piece{index}#{held}"))
+        out.append(changed(value, batch=held, key=f"{value.key}.piece{index}#{held}"))
     return out
 
 
@@ -483,7 +482,7 @@ def _elementwise(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     inputs = [receiver, *call.values]
     found = tensors_in(inputs)
     if receiver.form == "data" and not any(t.graph for t in found):
-        return dataclasses.replace(receiver, key=call.key)
+        return changed(receiver, key=call.key)
     out = joined(inputs, "elements" if receiver.form in ("elements", "data", "mask") else receiver.form, call.key)
     out.scale, out.divisions, out.basis, out.varies, out.masked = (
         receiver.scale, receiver.divisions, receiver.basis, receiver.varies, receiver.masked,
@@ -560,7 +559,7 @@ def _mean_function(run: Interpreter, call: Call) -> Any:
 
 @method("all_reduce", "reduce")
 def _method_reduce(run: Interpreter, receiver: Tensor, call: Call) -> Any:
-    return dataclasses.replace(receiver, local=False)
+    return changed(receiver, local=False)
 
 
 # gradients

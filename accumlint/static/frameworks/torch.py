@@ -19,7 +19,7 @@ from accumlint.static.frameworks.base import Table, joined, models_of, subject, 
 from accumlint.static.frameworks.tensor_operations import LANGUAGE_MODELS
 from accumlint.static.values import (
     ClassValue, Closure, Context, External, Gradient, Instance, Method, Parameters, Partial, Stream, Tensor, Test,
-    Thing, Unknown, last_name,
+    Thing, Unknown, changed, last_name,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -436,7 +436,7 @@ def _scale(run: Interpreter, receiver: Thing, call: Call) -> Any:
     if isinstance(value, (Unknown, Quantity)):
         value = unseen_loss(run, value)
     if isinstance(value, Tensor):
-        return dataclasses.replace(value, scaled=True)
+        return changed(value, scaled=True)
     return value
 
 
@@ -481,7 +481,7 @@ def _scale_loss(run: Interpreter, call: Call) -> Any:
     loss, optimizer = call.get(0, "loss"), call.get(1, "optimizer")
     if isinstance(loss, (Unknown, Quantity)):
         loss = unseen_loss(run, loss)
-    scaled = dataclasses.replace(loss, scaled=True) if isinstance(loss, Tensor) else loss
+    scaled = changed(loss, scaled=True) if isinstance(loss, Tensor) else loss
 
     def leave(inner: Interpreter) -> None:
         models = optimizer.models if isinstance(optimizer, Thing) else None
@@ -515,7 +515,7 @@ def call_scaler(run: Interpreter, receiver: Any, call: Call) -> Any:
     if isinstance(optimizer, Unknown):
         optimizer = run.known_as(optimizer, "optimizer", call.site)
     if isinstance(loss, Tensor):
-        loss = dataclasses.replace(loss, scaled=True)
+        loss = changed(loss, scaled=True)
     backward(run, loss, call.site, owner="scaler")
     gate = call.kwargs.get("update_grad", call.kwargs.get("need_update", True))
     if run.scouting and not isinstance(gate, bool):
@@ -781,7 +781,7 @@ def _hook(run: Interpreter, receiver: Parameters, call: Call) -> Any:
 def _tensor_requires_grad(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     """Data that asks for its own gradient: an attack, a penalty, a saliency map."""
     if run.truth(call.get(0, "requires_grad", True), True):
-        return dataclasses.replace(receiver, leaf=True)
+        return changed(receiver, leaf=True)
     return receiver
 
 
@@ -850,13 +850,13 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None) -> 
             carried = joined(list(inputs), "output", "")
             known = carried.models if flows else frozenset()
             all_models = None if known is None else (reached | known)
-            out = dataclasses.replace(
+            out = changed(
                 value, graph=graph and (bool(reached) or flows or not models), models=all_models,
                 sync=_joint_sync(sync, carried.sync if flows else value.sync),
                 parallel=inner_parallel or value.parallel or carried.parallel,
             )  # fmt: skip
             if value.form == "data":
-                out = dataclasses.replace(out, form="output")
+                out = changed(out, form="output")
             out.role = f"model:{constructor}"
             return out
         if isinstance(value, (list, tuple)):
@@ -907,9 +907,9 @@ def _model_loss(run: Interpreter, value: Tensor) -> Tensor:
     """The loss that a model returns: a mean; over valid targets where it is a language model fed with padding."""
     if value.count is not None:
         part = Part(value.batch, "valid", Quantity.of(1) / value.count, varies=True)
-        return dataclasses.replace(value, form="scalar", parts=(part,), basis="valid", varies=True, count=None)
+        return changed(value, form="scalar", parts=(part,), basis="valid", varies=True, count=None)
     if any(word in value.role for word in LANGUAGE_MODELS) and "padding" in run.traits:
-        return dataclasses.replace(value, basis="valid" if "Token" not in value.role and "Masked" not in value.role else "unshifted", varies=True)
+        return changed(value, basis="valid" if "Token" not in value.role and "Masked" not in value.role else "unshifted", varies=True)
     return value
 
 
@@ -1062,7 +1062,7 @@ def _reduced(value: Any, average: bool = False) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return value if average else value * RANKS
     if isinstance(value, Tensor):
-        return dataclasses.replace(value, local=False)
+        return changed(value, local=False)
     if isinstance(value, list):
         return [_reduced(v, average) for v in value]
     if isinstance(value, Unknown):
@@ -1076,7 +1076,7 @@ def _broadcast(run: Interpreter, call: Call) -> Any:
     node = call.node.args[0].value if call.node.args else None
     run.distributed = True
     if isinstance(value, (Tensor, Unknown)) and isinstance(node, (ir.Name, ir.Attr)):
-        made = dataclasses.replace(value, local=False) if isinstance(value, Tensor) else Unknown(value.key, -1, False, value.tags)
+        made = changed(value, local=False) if isinstance(value, Tensor) else Unknown(value.key, -1, False, value.tags)
         run.assign(node, made, call.frame, call.site)
     return value
 
@@ -1328,11 +1328,11 @@ def _unseen(run: Interpreter, call: Call, receiver: Any) -> Any:
         form = "output"
         if not graph and all(t.form in ("data", "mask") for t in found):
             if "loss" in call.name.lower() or call.name in ("criterion", "forward", "objective"):
-                return dataclasses.replace(tensors.joined(found, "output", call.key), graph=not run.no_grad, models=None)
-            return dataclasses.replace(found[0], key=call.key, role=found[0].role)
+                return changed(tensors.joined(found, "output", call.key), graph=not run.no_grad, models=None)
+            return changed(found[0], key=call.key, role=found[0].role)
         out = tensors.joined(found, form, call.key)
         if graph and graph[0].form in ("elements", "scalar") and len(found) == 1:
-            out = dataclasses.replace(graph[0], key=call.key)
+            out = changed(graph[0], key=call.key)
             if call.name not in _ELEMENTWISE and out.form == "scalar":
                 out.parts = tuple(dataclasses.replace(p, weight=None, reason=f"passes through {call.name}()") for p in out.parts)
         if run.things.get("inside forward") and not _LOSS_NAME.search(call.name) and all(t.form in ("output", "data", "mask") for t in found):
