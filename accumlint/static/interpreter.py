@@ -1482,6 +1482,8 @@ class Interpreter:
             element_data = dict(zip((render_target(node.clauses[0][0]),), (first_source,)))
             inner.names.update(element_data)
             value = self.eval(node.element, inner)
+            if isinstance(value, Unknown) and "counted" in value.tags:
+                return [value]  # numbers of the pieces, no longer the pieces
             return value if isinstance(value, Tensor) else first_source
         out: list[Any] = []
         keys: list[Any] = []

@@ -779,3 +779,43 @@ def test_a_counter_that_every_epoch_begins_with_leaves_the_leak_at_the_gate():
     inside = LATE.replace("        seen = 0  # set back\n", "").replace("        for x, y", "        seen = 0\n        for x, y").replace("(seen + 1)", "seen")
     (found,) = (f for f in run(inside) if f.rule == "ACC502")
     assert "% accum_steps" in inside.splitlines()[found.span.line - 1]
+
+
+SHARE = """
+import torch
+
+
+class Trainer:
+    def train_batch(self, spec, split, optimizer):
+        pieces = split(self.batch, self.size)
+        whole = self.device.to_tensor(torch.tensor(sum([spec.get_num_samples_in_batch(b) for b in pieces])))
+        for piece in pieces:
+            share = spec.get_num_samples_in_batch(piece)
+            loss = self.model(piece)["total"]
+            loss.mul_(share / whole.item())
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_what_counts_the_rows_of_a_batch_is_a_number():
+    assert errors(SHARE) == set()
+    assert errors(SHARE.replace("            loss.mul_(share / whole.item())\n", "")) == {"ACC102"}
+
+
+GIVEN_TO_THE_BATCH = """
+def train(model, batches: "DataLoader", optimizer, batch_multiplier):
+    for i, batch in enumerate(batches):
+        loss, _ = model(return_type="loss", **vars(batch))
+        loss = batch.normalize(loss, pieces=batch_multiplier)
+        loss.backward()
+        if (i + 1) % batch_multiplier == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_method_of_the_batch_may_divide_the_loss_that_it_is_given():
+    assert errors(GIVEN_TO_THE_BATCH) == set()
+    assert errors(GIVEN_TO_THE_BATCH.replace("batch.normalize(loss, pieces=batch_multiplier)", "loss.squeeze()")) == {"ACC102"}

@@ -483,6 +483,8 @@ def _elementwise(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     found = tensors_in(inputs)
     if receiver.form == "data" and not any(t.graph for t in found):
         return changed(receiver, key=call.key)
+    if receiver.form == "data" and not receiver.graph:
+        return run.registry.unseen(run, call, receiver)  # batch.normalize(loss, …): the loss is what is worked on
     out = joined(inputs, "elements" if receiver.form in ("elements", "data", "mask") else receiver.form, call.key)
     out.scale, out.divisions, out.basis, out.varies, out.masked = (
         receiver.scale, receiver.divisions, receiver.basis, receiver.varies, receiver.masked,

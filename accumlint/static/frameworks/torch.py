@@ -1329,6 +1329,8 @@ def _unseen(run: Interpreter, call: Call, receiver: Any) -> Any:
         if not graph and all(t.form in ("data", "mask") for t in found):
             if "loss" in call.name.lower() or call.name in ("criterion", "forward", "objective"):
                 return changed(tensors.joined(found, "output", call.key), graph=not run.no_grad, models=None)
+            if _COUNTS.search(call.name):
+                return Unknown(call.key, found[0].batch, True, frozenset({"counted"}))
             return changed(found[0], key=call.key, role=found[0].role)
         out = tensors.joined(found, form, call.key)
         if graph and graph[0].form in ("elements", "scalar") and len(found) == 1:
@@ -1368,6 +1370,8 @@ def _unseen(run: Interpreter, call: Call, receiver: Any) -> Any:
     return run.unknown(call.key, call.site, batch=batch, local=local, tags=frozenset(tags)) if call.node is not None else Unknown(call.key)
 
 
+# get_num_tokens_in_batch(batch) is a number that the batch decides, no data
+_COUNTS = re.compile(r"(?i)^_?(get_|compute_|calc_|calculate_)?(num|count|batch_size)(_|$)")
 _NORMALISES = re.compile(r"(?i)normali[sz]e|scale|average|reduce|reweight")
 _LOSS_NAME = re.compile(r"(?i)loss|crit|objective|^forward$")
 _LAUNCHERS = frozenset("spawn launch notebook_launcher run main fit Process elastic_launch start_processes train execute Fire fire parallel run_exp hydra_main".split())
