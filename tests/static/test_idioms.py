@@ -819,3 +819,62 @@ def train(model, batches: "DataLoader", optimizer, batch_multiplier):
 def test_a_method_of_the_batch_may_divide_the_loss_that_it_is_given():
     assert errors(GIVEN_TO_THE_BATCH) == set()
     assert errors(GIVEN_TO_THE_BATCH.replace("batch.normalize(loss, pieces=batch_multiplier)", "loss.squeeze()")) == {"ACC102"}
+
+
+SUMMED = """
+def train(model, criterion, loader, optimizer, accum_steps):
+    for i, (x, keep) in enumerate(loader):
+        loss = (criterion(model(x)) * keep.float()).sum()
+        (loss / loss.numel()).backward()
+        if (i + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_the_number_of_elements_of_a_sum_is_one():
+    assert errors(SUMMED) == {"ACC102"}
+    assert errors(SUMMED.replace("(loss / loss.numel())", "loss")) == set()
+    assert errors(SUMMED.replace("loss.numel()", "loss.numel() / x.size(0) / accum_steps")) == set()
+
+
+STUCK = """
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer, grad_accum_steps, epochs):
+    updates = 0
+    for epoch in range(epochs):
+        for x, y in loader:
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            if updates % grad_accum_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+                updates += 1
+"""
+
+
+def test_a_stuck_gate_does_not_hide_that_nothing_divides_the_loss():
+    assert errors(STUCK) == {"ACC213", "ACC102"}
+    assert errors(STUCK.replace("loss.backward()", "(loss / grad_accum_steps).backward()")) == {"ACC213"}
+
+
+PADDED = """
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer, accum_steps, pad_id):
+    for i, (x, y) in enumerate(loader):
+        loss = F.cross_entropy(model(x), y, ignore_index=pad_id)
+        (loss / accum_steps).backward()
+        if (i + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_mean_of_means_does_not_hide_a_division_that_is_missing_or_made_twice():
+    assert errors(PADDED) == {"ACC101"}
+    assert errors(PADDED.replace("(loss / accum_steps)", "loss")) == {"ACC101", "ACC102"}
+    assert errors(PADDED.replace("(loss / accum_steps)", "(loss / accum_steps / accum_steps)")) == {"ACC101", "ACC103"}

@@ -13,8 +13,11 @@ from accumlint.findings import Confidence
 
 def judge(ledger: Ledger, judgement: Judgement) -> None:
     """Weights of the whole windows of an accumulating loop."""
+    if ledger.trace.disturbed is not None:
+        return
     whole = [w for w in ledger.whole() if w.size > 1 or w.batches > 1 and _averaged_list(w)]
-    if not whole or ledger.trace.disturbed is not None:
+    if not whole:
+        _without_a_window(ledger, judgement)
         return
     _phantom_targets(ledger, judgement, whole)
     verdicts = [(w, weights.judge(w, ledger.trace)) for w in whole]
@@ -33,6 +36,16 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
         _uneven_ranks(ledger, judgement, window, verdict)
     elif window.size > 1:
         _scaled(ledger, judgement, [v for _, v in verdicts], window)
+
+
+def _without_a_window(ledger: Ledger, judgement: Judgement) -> None:
+    """The gate is stuck, so no window of K ever closes: what is pending still shows whether the loss is divided."""
+    if not any(v.rule == "ACC213" for v in judgement.violations) or ledger.pending.erased:
+        return
+    verdict = weights.judge(ledger.pending, ledger.trace)
+    if verdict.kind == "scaled" and verdict.factor == ledger.pending.size:
+        judgement.applied.add("ACC102")
+        _scaled(ledger, judgement, [verdict], ledger.pending)
 
 
 def _averaged_list(window: Window) -> bool:
@@ -87,6 +100,26 @@ def _uneven(ledger: Ledger, judgement: Judgement, window: Window, verdict: weigh
     site = part.divisions[-1] if part.divisions else shares[0].site
     related = [(part.reduced_at, "the mean is taken here")] if part.reduced_at >= 0 else []
     judgement.violations.append(Violation("ACC101", site, message, evidence, cap=cap, related=related))
+    _scaled_means(judgement, window, verdict.shares, evidence, cap)
+
+
+def _scaled_means(judgement: Judgement, window: Window, shares: tuple[Share, ...], evidence: dict, cap: Confidence) -> None:
+    """Means of several microbatches that are also summed, or divided twice: a fault of its own, with a mend of its own."""
+    if window.size < 2 or len(shares) != window.size or _sum_is_likely(shares):
+        return
+    masses = {sum((w * n for w, n in zip(s.weight, s.count)), Fraction(0)) for s in shares if s.weight is not None}
+    size = window.size
+    if masses == {Fraction(1)}:
+        judgement.violations.append(Violation(
+            "ACC102", _site(shares),
+            f"the mean losses of {size} microbatches are summed, never divided by {size}: the gradient of a window is {size} times that of the large batch",
+            evidence, cap=cap,
+        ))  # fmt: skip
+    elif masses == {Fraction(1, size * size)} and all("K" in s.tags for s in shares):
+        judgement.violations.append(Violation(
+            "ACC103", _own_division(shares),
+            f"the loss is divided by the window size twice: the gradient of a window is {size} times too small", evidence, cap=cap,
+        ))  # fmt: skip
 
 
 def _listed(shares: tuple[Share, ...]) -> str:
@@ -112,6 +145,7 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
     tags = frozenset().union(*(s.tags for s in shares))
     assumed = any(v.assumed for v in verdicts)
     size = window.size
+    told = size if window.step is not None else ledger.trace.window
     ranks = ledger.trace.ranks
     factor = next(iter(factors))
     evidence = _evidence(shares)
@@ -128,6 +162,13 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
         return
     if {"cut columns", "cut rows"} & ledger.trace.traits and (len(factors) > 1 or "cut columns" in ledger.trace.traits):
         return  # pieces of a batch whose targets were counted as a whole
+    if "numel of one" in tags and all(s.weight is not None and s.weight[0] == 1 for v in verdicts for s in v.shares):
+        judgement.violations.append(Violation(
+            "ACC102", _own_division(shares),
+            "the loss is a sum already, its numel() is 1: dividing by that changes nothing, and the gradient of a window is a sum over its targets",
+            evidence,
+        ))  # fmt: skip
+        return
     if len(factors) > 1 and "count" in tags and any(s.part.varies for s in shares):
         judgement.violations.append(Violation(
             "ACC108", _own_division(shares),
@@ -152,7 +193,7 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
             return
         judgement.violations.append(Violation(
             "ACC102", _site(shares),
-            f"the mean losses of {size} microbatches are summed, never divided by {size}: the gradient of a window is {size} times that of the large batch",
+            f"the mean losses of {told} microbatches are summed, never divided by {told}: the gradient of a window is {told} times that of the large batch",
             evidence, cap=cap,
         ))  # fmt: skip
     elif factor == Fraction(1, size):

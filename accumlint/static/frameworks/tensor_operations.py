@@ -303,7 +303,7 @@ def _count_nonzero_function(run: Interpreter, call: Call) -> Any:
 @method("numel", "nelement")
 def _numel(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     if receiver.form == "scalar" or (receiver.form == "output" and receiver.mean_known):
-        return Quantity.of(1)
+        return Quantity.of(1, "numel of one")
     if receiver.batch < 0:
         return Unknown(call.key)
     if receiver.basis != "fixed":
