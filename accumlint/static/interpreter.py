@@ -172,6 +172,7 @@ class Interpreter:
         self.batches = 0
         self.batch_of: dict[int, int] = {}
         self.rows: dict[int, Quantity] = {}
+        self.batch_sizes: dict[str, tuple[int, Fraction | None]] = {}  # what a loader was given as its batch size -> (site, rows)
         self.counts: dict[tuple[int, str], Quantity] = {}
         self.microbatch = -1
         self.epoch = 0
@@ -280,6 +281,17 @@ class Interpreter:
         self.counts[number, "fixed"] = self.rows[number]
         self.batch_of[self.microbatch] = number
         return number
+
+    def know_batch_size(self, size: Quantity, site: int) -> None:
+        """A number that a loader is built with as its batch size: its symbol stands for the rows of a microbatch.
+
+        Two loaders that disagree about it leave it unknown; one that is built anew speaks for itself.
+        """
+        if len(size.symbols) != 1 or size.symbols[0][1] != 1 or not size.uniform or not size.ranks[0]:
+            return
+        symbol, rows = size.symbols[0][0], ROWS / size.ranks[0]
+        first, held = self.batch_sizes.get(symbol, (site, rows))
+        self.batch_sizes[symbol] = (first, rows if first == site or held == rows else None)
 
     def group_length(self, value: Any) -> Quantity | None:
         """``len(window)`` of something unseen that a loop takes as the microbatches of one window: as many as it takes."""
@@ -2338,6 +2350,8 @@ class Interpreter:
         if made is not None:
             return made
         cls = value.cls
+        if cls.name.endswith("Loader"):
+            self.registry.table.roles["batch size"](self, call)
         instance = Instance(cls, self.number(), site=call.site, role=self.registry.role_of_class(self, cls))
         self.subjects[instance.number] = Subject(instance.number, instance.role or "instance", cls.name, call.site)
         init = self.method_of(instance, "__init__")

@@ -878,3 +878,43 @@ def test_a_mean_of_means_does_not_hide_a_division_that_is_missing_or_made_twice(
     assert errors(PADDED) == {"ACC101"}
     assert errors(PADDED.replace("(loss / accum_steps)", "loss")) == {"ACC101", "ACC102"}
     assert errors(PADDED.replace("(loss / accum_steps)", "(loss / accum_steps / accum_steps)")) == {"ACC101", "ACC103"}
+
+
+PER_STEP = """
+import argparse
+
+from torch.utils.data import DataLoader
+
+
+def main(data, model, optimizer):
+    args = argparse.ArgumentParser().parse_args()
+    args.train_batch_size = args.train_batch_size // args.gradient_accumulation_steps
+    loader = DataLoader(data, batch_size=args.train_batch_size)
+    for step, (x, y) in enumerate(loader, 1):
+        loss, accuracy = model(x, y)
+        loss = loss / (args.train_batch_size / x.shape[0])  # a share of one
+        loss.backward()
+        if step % args.gradient_accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_the_batch_size_of_the_loader_is_the_number_of_rows_of_a_microbatch():
+    (found,) = (f for f in run(PER_STEP) if f.severity.label == "error")
+    assert found.rule == "ACC102" and "# a share of one" in PER_STEP.splitlines()[found.span.line - 1]
+    whole = PER_STEP.replace("args.train_batch_size = args", "size = args").replace("batch_size=args.train_batch_size", "batch_size=size")
+    assert errors(whole) == set(), "the whole batch over the rows of one microbatch is K"
+    assert errors(PER_STEP.replace("loss / (args", "loss / args.gradient_accumulation_steps / (args")) == set()
+    assert errors(PER_STEP.replace("batch_size=args.train_batch_size", "batch_size=args.rows")) == set()
+
+
+SUM_OVER_ROWS = PER_STEP.replace("loss, accuracy = model(x, y)", "loss = torch.nn.functional.mse_loss(model(x), y, reduction='sum')").replace(
+    "(args.train_batch_size / x.shape[0])", "args.train_batch_size"
+).replace("import argparse", "import argparse\nimport torch")
+
+
+def test_a_sum_over_rows_divided_by_the_batch_size_is_a_mean():
+    assert errors(SUM_OVER_ROWS) == {"ACC102"}
+    assert errors(SUM_OVER_ROWS.replace("loss / args", "loss / args.gradient_accumulation_steps / args")) == set()
+    assert errors(SUM_OVER_ROWS.replace("loss / args.train_batch_size", "loss")) == set()

@@ -187,13 +187,15 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
         ))  # fmt: skip
     elif factor == size:
         cap = Confidence.POSSIBLE if assumed else Confidence.CERTAIN
-        if assumed and any(s.part.divisions for s in shares):
+        if assumed and any(s.part.divisions for s in shares) and "batch size" not in tags:
             return  # scaled by a share that comes out as 1 here: pieces that the simulation did not cut
         if _sum_is_likely(shares) or any(name.startswith("#") and power < 0 for s in shares for name, power in s.symbols):
             return
+        own = "batch size" in tags and any(s.part.divisions for s in shares)
+        what = "divided by the size of one of them only" if own else f"never divided by {told}"
         judgement.violations.append(Violation(
-            "ACC102", _site(shares),
-            f"the mean losses of {told} microbatches are summed, never divided by {told}: the gradient of a window is {told} times that of the large batch",
+            "ACC102", _own_division(shares) if own else _site(shares),
+            f"the mean losses of {told} microbatches are summed, {what}: the gradient of a window is {told} times that of the large batch",
             evidence, cap=cap,
         ))  # fmt: skip
     elif factor == Fraction(1, size):
@@ -219,7 +221,7 @@ def _sum_is_likely(shares: tuple[Share, ...]) -> bool:
     """The undivided loss is nothing but a convention: an output that nobody explained and that nothing divides."""
     if any(s.part.reason.startswith("unseen") for s in shares):
         return True
-    return all(s.part.assumed and not s.tags & {"K"} for s in shares) and any(s.models is None for s in shares)
+    return all(s.part.assumed and not s.tags & {"K", "batch size"} for s in shares) and any(s.models is None for s in shares)
 
 
 def _own_division(shares: tuple[Share, ...]) -> int:

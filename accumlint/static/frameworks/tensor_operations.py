@@ -151,12 +151,23 @@ def factor_of(run: Interpreter, value: Any, node: ir.Expr | None) -> Quantity | 
             return Quantity.of(3, "K")
         return tensors.literal(value)
     if isinstance(value, Quantity):
-        return value
+        return in_rows(run, value)
     if isinstance(value, Unknown):
-        return run.numeric(value)
+        number = run.numeric(value)
+        return in_rows(run, number) if number is not None else None
     if isinstance(value, list) and len(value) == 1:
         return factor_of(run, value[0], node)
     return None
+
+
+def in_rows(run: Interpreter, value: Quantity) -> Quantity:
+    """The number with the batch size of a loader put in, as many rows as its microbatches have."""
+    for symbol, power in value.symbols:
+        _, rows = run.batch_sizes.get(symbol, (-1, None))
+        if rows is not None:
+            others = tuple(entry for entry in value.symbols if entry[0] != symbol)
+            value = Quantity(tuple(rank * rows**power for rank in value.ranks), others, value.tags | {"batch size"})
+    return value
 
 
 def _binary(run: Interpreter, op: str, left: Any, right: Any, site: int, key: str, node: ir.Binary | None) -> Any:

@@ -1108,6 +1108,7 @@ def _init_group(run: Interpreter, call: Call) -> Any:
 
 def make_loader(run: Interpreter, call: Call) -> Thing:
     made = run.thing("loader", call.name, call.site)
+    note_batch_size(run, call)
     rows = known_rows(call.get(0, "dataset"))
     size = call.get(1, "batch_size", 1)
     if rows is not None and isinstance(size, int) and size > 0:
@@ -1120,6 +1121,26 @@ def make_loader(run: Interpreter, call: Call) -> Thing:
     if isinstance(collate, Closure):
         _read_collate(run, collate)
     return made
+
+
+def note_batch_size(run: Interpreter, call: Call) -> None:
+    """What a loader is built with as its batch size, by keyword or by the only argument of that name."""
+    size = call.kwargs.get("batch_size")
+    if size is None:
+        named = [v for v in call.args if isinstance(v, (Unknown, Quantity)) and "batch_size" in _named_by(v)]
+        size = named[0] if len(named) == 1 else None
+    number = run.numeric(size) if isinstance(size, (Unknown, Quantity)) else None
+    if number is not None:
+        run.know_batch_size(number, call.site)
+
+
+TABLE.roles["batch size"] = note_batch_size
+
+
+def _named_by(value: Unknown | Quantity) -> str:
+    if isinstance(value, Unknown):
+        return value.last
+    return last_name(value.symbols[0][0]) if value.symbols else ""
 
 
 def known_rows(value: Any) -> int | None:
