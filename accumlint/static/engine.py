@@ -17,6 +17,7 @@ from accumlint.contract.verdicts import Judgement, Violation
 from accumlint.contract.windows import Ledger, Window
 from accumlint.findings import Confidence, Detail, FileReport, Finding, LoopReport, Related, Severity, Span
 from accumlint.static import syntax as ir
+from accumlint.static.evidence import pads_by_hand
 from accumlint.static.explore import MAX_PATHS, MAX_STEPS, SHIFTED_LENGTH, Explored, Explorer
 from accumlint.static.positions import Positions, header
 from accumlint.static.project import SITES_PER_MODULE, Project, Trees
@@ -75,9 +76,7 @@ def examination(
     """The same with module and traces; ``max_paths`` bounds how many paths of each root are simulated. Raises the same."""
     module = project.parse(source, path, path.rsplit("/", 1)[-1].removesuffix(".py"))
     judgements = _Judgements()
-    explorer = Explorer(
-        module, settings.names(), max_paths=max_paths, ignored_constant=speaks_of_ignored_labels(source), breaks=judgements.broken
-    )
+    explorer = Explorer(module, settings.names(), max_paths=max_paths, spoken=spoken_of(source), breaks=judgements.broken)
     explored = explorer.explore()
     places = Places(module, project)
     collected: dict[tuple[str, int], _Reported] = {}
@@ -113,6 +112,12 @@ _MASKS_TOKENS = re.compile(rb"^([ \t]*)def _?(?:mlm_)?mask_tokens\b.*?(?=^\1\S|\
 def speaks_of_ignored_labels(source: bytes) -> bool:
     """-100 is written somewhere else than in an ``ignore_index`` that repeats the default: labels are switched off."""
     return re.search(rb"-100\b", _MASKS_TOKENS.sub(b"", _IGNORE_ARGUMENT.sub(b"", source))) is not None
+
+
+def spoken_of(source: bytes) -> frozenset[str]:
+    """Traits that the text of a script shows, whatever of it is simulated."""
+    told = {"ignored labels": speaks_of_ignored_labels(source), "pads by hand": pads_by_hand(source)}
+    return frozenset(trait for trait, holds in told.items() if holds)
 
 
 class Places:

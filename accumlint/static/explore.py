@@ -9,6 +9,7 @@ from typing import Any
 
 from accumlint.contract.events import Event, Kind, Trace
 from accumlint.static import syntax as ir
+from accumlint.static.evidence import counted_outputs
 from accumlint.static.interpreter import Abort, Interpreter, Learned, OutOfBudget, Relearn
 from accumlint.static.vocabulary import Vocabulary
 
@@ -139,7 +140,7 @@ class Explorer:
     """Explores one module; the findings are judged elsewhere."""
 
     def __init__(
-        self, module: ir.Module, vocabulary: Vocabulary, *, max_paths: int = MAX_PATHS, ignored_constant: bool = False,
+        self, module: ir.Module, vocabulary: Vocabulary, *, max_paths: int = MAX_PATHS, spoken: frozenset[str] = frozenset(),
         breaks: Callable[[Trace], bool] = lambda trace: True,
     ) -> None:  # fmt: skip
         self.module = module
@@ -148,7 +149,8 @@ class Explorer:
         self.breaks = breaks  # whether a trace breaks the contract: a root where none does gets fewer paths
         self.receivers = receivers_of(module)
         self.rebound = rebound_windows(module, vocabulary)
-        self.ignored_constant = ignored_constant
+        self.outputs = counted_outputs(module)
+        self.spoken = spoken  # traits that the text of the script has
         self.steps_left = MAX_STEPS
         self.covered: set[ir.Function] = set()
         self.around: set[str] = set()  # traits that hold for hooks of a framework
@@ -212,10 +214,9 @@ class Explorer:
                 self.around_names.setdefault(name, site)
 
     def _interpreter(self, learned: Learned, **options: Any) -> Interpreter:
-        run = Interpreter(self.module, self.vocabulary, learned, receivers=self.receivers, rebound=self.rebound, **options)
+        run = Interpreter(self.module, self.vocabulary, learned, receivers=self.receivers, rebound=self.rebound, outputs=self.outputs, **options)
         run.budget = min(run.budget, max(self.steps_left, 0))
-        if self.ignored_constant:
-            run.traits.add("ignored labels")
+        run.traits |= self.spoken
         return run
 
     def _run(self, run: Interpreter, root: Root) -> str:

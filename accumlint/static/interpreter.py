@@ -19,6 +19,7 @@ from accumlint.contract.events import Event, Kind, Subject
 from accumlint.contract.quantity import RANKS, Quantity, quantity
 from accumlint.static import frameworks, tensors
 from accumlint.static import syntax as ir
+from accumlint.static.evidence import Outputs
 from accumlint.static.placeholders import reserved
 from accumlint.static.values import (
     MISSING, Batches, ClassValue, Closure, Context, External, Gradient, Instance, Method, Parameters, Partial, Stream, Tensor,
@@ -150,6 +151,7 @@ class Interpreter:
         budget: int = 60_000,
         receivers: dict[str, frozenset[str]] | None = None,
         rebound: frozenset[str] = frozenset(),
+        outputs: dict[str, Outputs] | None = None,
     ) -> None:
         self.module = module
         self.vocabulary = vocabulary
@@ -164,6 +166,7 @@ class Interpreter:
         self.length = length
         self.budget = budget
         self.receivers = receivers or {}
+        self.outputs = outputs or {}  # by name of a model: how its outputs belong together
         self.rebound = rebound  # spellings of K that are assigned more than once: their first value is a fallback
         self.events: list[Event] = []
         self.subjects: dict[int, Subject] = {}
@@ -248,7 +251,7 @@ class Interpreter:
         if not found:
             found = ir.render(node)
             if len(found) > 160:
-                found = found[:157] + "..."
+                found = found[:156] + "..." + (found[-1] if found[-1] in ")]" else "")  # what ends in a bracket was called or taken out
             node.text = found
         return found
 
@@ -1266,6 +1269,7 @@ class Interpreter:
             if kind and not self.vocabulary.kind_of_name(value.last) and self._used_as(name, kind):
                 made = self.known_as(value, kind, site)
                 made.name = name
+                made.state.setdefault("constructor", last_name(value.key.partition("(")[0]))
                 if made.number in self.subjects:
                     self.subjects[made.number].name = name
                 return made

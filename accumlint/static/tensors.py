@@ -63,6 +63,7 @@ def as_scalar(tensor: Tensor, counts: Counts, reduced_at: int) -> Tensor:
         return tensor
     if tensor.form == "mask" or tensor.form == "data":
         return changed(tensor, form="scalar", parts=(Part(tensor.batch, tensor.basis, None, reason="not a loss"),))
+    tensor = over_padding(tensor)
     scale = tensor.scale
     weight = scale / counts(tensor.batch, tensor.basis) if scale is not None else None
     part = Part(
@@ -82,12 +83,18 @@ def reduce_mean(tensor: Tensor, counts: Counts, site: int) -> Tensor:
     """``.mean()``: each target's share is one over the number of elements that were averaged."""
     if tensor.form == "scalar":
         return tensor
+    tensor = over_padding(tensor)
     scale = tensor.scale
     # a mean after a mask still divides by all elements, masked ones included: that number is a constant
     weight = scale / counts(tensor.batch, "fixed" if tensor.masked else tensor.basis) if scale is not None else None
-    part = Part(tensor.batch, tensor.basis, weight, reduced_at=site, divisions=tensor.divisions, varies=tensor.varies,
-                reason="" if weight is not None else "unknown factor")
+    part = Part(tensor.batch, tensor.basis, weight, assumed=tensor.padded, reduced_at=site, divisions=tensor.divisions,
+                varies=tensor.varies, reason="" if weight is not None else "unknown factor")
     return changed(tensor, form="scalar", parts=(part,))
+
+
+def over_padding(tensor: Tensor) -> Tensor:
+    """A loss over padded targets is taken for a mean over the others, as many as every microbatch happens to have."""
+    return changed(tensor, basis="valid", varies=True) if tensor.padded and tensor.form == "output" else tensor
 
 
 def reduce_sum(tensor: Tensor, site: int) -> Tensor:

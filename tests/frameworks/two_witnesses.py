@@ -16,7 +16,7 @@ from accumlint.contract import weights
 from accumlint.contract.clauses.c3_sync import synchronised
 from accumlint.contract.events import Kind
 from accumlint.contract.windows import ledgers
-from accumlint.static.engine import EngineSettings, Project, speaks_of_ignored_labels
+from accumlint.static.engine import EngineSettings, Project, spoken_of
 from accumlint.static.explore import Explorer
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -57,7 +57,7 @@ def simulated(body: str, header: str = HEADER) -> Told:
     """The first path of the script's first root, freed of what only several ranks bring."""
     source = header + body
     module = Project(".").parse(source.encode(), "script.py", "script")
-    for root in Explorer(module, EngineSettings().names(), ignored_constant=speaks_of_ignored_labels(source.encode())).explore():
+    for root in Explorer(module, EngineSettings().names(), spoken=spoken_of(source.encode())).explore():
         for trace in root.traces:
             for ledger in ledgers(trace):
                 return _told(trace, ledger)

@@ -11,7 +11,7 @@ from accumlint.contract.events import Kind, Trace
 from accumlint.contract.windows import Ledger, ledgers
 from accumlint.probe.assemble import assemble
 from accumlint.probe.records import Recording
-from accumlint.static.engine import EngineSettings, Places, Project, speaks_of_ignored_labels
+from accumlint.static.engine import EngineSettings, Places, Project, spoken_of
 from accumlint.static.explore import Explorer
 
 COMPARED = (Kind.BACKWARD, Kind.STEP, Kind.CLEAR, Kind.SCHEDULE, Kind.UNSCALE, Kind.CLIP, Kind.SCALER_UPDATE, Kind.CHECKPOINT)
@@ -73,7 +73,7 @@ def read(source: str) -> list[Told]:
     project = Project(".")
     module = project.parse(source.encode(), "script.py", "script")
     places = Places(module, project)
-    explorer = Explorer(module, EngineSettings().names(), ignored_constant=speaks_of_ignored_labels(source.encode()))
+    explorer = Explorer(module, EngineSettings().names(), spoken=spoken_of(source.encode()))
     return [told(trace, places.line) for root in explorer.explore() for trace in root.traces]
 
 

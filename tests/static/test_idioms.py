@@ -918,3 +918,85 @@ def test_a_sum_over_rows_divided_by_the_batch_size_is_a_mean():
     assert errors(SUM_OVER_ROWS) == {"ACC102"}
     assert errors(SUM_OVER_ROWS.replace("loss / args", "loss / args.gradient_accumulation_steps / args")) == set()
     assert errors(SUM_OVER_ROWS.replace("loss / args.train_batch_size", "loss")) == set()
+
+
+RETURNS_COUNTS = """
+from transformers import AdamW
+
+from model import Pointer
+
+
+def main(args, loader, dev_loader, encoder, decoder):
+    model = Pointer(encoder=encoder, decoder=decoder, beam_size=args.beam_size, max_length=args.max_target_length,
+                    start_of_sentence=args.start_of_sentence, end_of_sentence=args.end_of_sentence)
+    optimizer = AdamW(model.parameters(), lr=args.lr)
+    for epoch in range(args.epochs):
+        for step, batch in enumerate(loader):
+            loss, _, _ = model(batch[0], batch[1])
+            loss = loss / args.gradient_accumulation_steps
+            loss.backward()
+            if (step + 1) % args.gradient_accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+        total, seen = 0, 0
+        for batch in dev_loader:
+            _, summed, number = model(batch[0], batch[1])
+            total += summed.sum().item()
+            seen += number.sum().item()
+        print(total / seen)
+"""
+
+
+def test_an_evaluation_that_divides_by_a_count_of_the_model_says_that_its_targets_vary():
+    (found,) = (f for f in run(RETURNS_COUNTS) if f.rule == "ACC101")
+    assert found.confidence.label == "possible", "over what the loss is a mean is a convention"
+    assert said(RETURNS_COUNTS.replace("seen += number.sum().item()", "seen += 1")) == {"ACC502"}
+    summed = RETURNS_COUNTS.replace("loss, _, _ = model", "_, loss, _ = model")
+    assert said(summed) == {"ACC502"}, "a sum weighs every target alike"
+
+
+MASKED_TARGETS = """
+def train(model, loader, optimizer, accum_steps):
+    for i, (source_ids, target_ids, target_mask) in enumerate(loader):
+        loss = model(source_ids=source_ids, target_ids=target_ids, target_mask=target_mask)
+        (loss / accum_steps).backward()
+        if (i + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_mask_of_the_target_tokens_says_that_their_number_varies():
+    assert errors(MASKED_TARGETS) == {"ACC101"}
+    assert errors(MASKED_TARGETS.replace("target_mask", "causal_mask")) == set()
+    assert errors(MASKED_TARGETS.replace("_ids", "_image")) == set(), "a mask of pixels"
+    assert errors(MASKED_TARGETS.replace("loss = model(", "loss = F.mse_loss(target_ids, model(").replace("mask=target_mask)", "mask=target_mask))")) == set()
+    assert errors(MASKED_TARGETS.replace("target_ids=target_ids", "labels=target_ids")) == set(), "labels carry a mask of their own"
+
+
+PADDED_BY_HAND = """
+from model import Seq2Seq
+
+
+def features(texts, tokenizer, length):
+    for ids in texts:
+        ids += [tokenizer.pad_token_id] * (length - len(ids))
+        yield ids
+
+
+def train(loader, optimizer, accum_steps):
+    model = Seq2Seq()
+    for i, ids in enumerate(loader):
+        loss, _ = model(ids, True)
+        (loss / accum_steps).backward()
+        if (i + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_sequences_that_are_filled_up_by_hand_for_a_model_that_writes_text():
+    assert errors(PADDED_BY_HAND) == {"ACC101"}
+    assert errors(PADDED_BY_HAND.replace("Seq2Seq", "Classifier")) == set(), "one target for each sequence"
+    assert errors(PADDED_BY_HAND.replace("ids += [tokenizer.pad_token_id] * (length - len(ids))", "ids = ids[:length]")) == set()
+    assert errors(PADDED_BY_HAND.replace("model(ids, True)", "model(ids, labels=ids)")) == set()

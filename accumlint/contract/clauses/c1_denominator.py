@@ -130,6 +130,8 @@ def _uneven_ranks(ledger: Ledger, judgement: Judgement, window: Window, verdict:
     shares = verdict.shares
     if not any(s.part.varies for s in shares):
         return
+    if len({s.part.batch for s in shares}) < len({s.microbatch for s in shares}):
+        return  # the same data in every microbatch: nothing can be uneven between them, and nothing is known of the data
     per_rank = [as_text(s) for s in (shares[0].weight or ())]
     division = shares[0].scaled_at if shares[0].scaled_at >= 0 else next((d for s in shares for d in reversed(s.part.divisions)), -1)
     judgement.violations.append(Violation(

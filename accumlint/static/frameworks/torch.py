@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from accumlint.contract.events import Horizon, Kind, Part, Subject
 from accumlint.contract.quantity import RANKS, Quantity
 from accumlint.static import syntax as ir
-from accumlint.static import tensors
+from accumlint.static import evidence, tensors
 from accumlint.static.frameworks.base import Table, joined, models_of, subject, tensors_in
 from accumlint.static.frameworks.tensor_operations import LANGUAGE_MODELS
 from accumlint.static.values import (
@@ -835,9 +835,12 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None) -> 
         if not outermost:
             # a layer inside the model: what was masked on its way in selects none of the targets of its output
             result.basis, result.varies = "fixed", False
+        result.padded = _padded_targets(run, target, call)
         items = call.kwargs.get("num_items_in_batch")
         if isinstance(items, Quantity):
             result.count = items  # the model divides its summed loss by this count
+        elif call.name in run.outputs:
+            result = _counted(run, result, run.outputs[call.name])
     graph = not run.no_grad
     frozen = all(run.things.get(f"frozen {m}") for m in models) if models else False
     reached = frozenset() if frozen else frozenset(m for m in models if not run.things.get(f"frozen {m}"))
@@ -866,6 +869,24 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None) -> 
         return value
 
     return attach(result)
+
+
+def _padded_targets(run: Interpreter, model: Any, call: Call) -> bool:
+    """The script shows that what this model predicts is padded: a mask of it, or sequences that are filled up by hand."""
+    positional = [(last_name(v.key), v) for v in call.args if isinstance(v, Tensor)]
+    if evidence.masks_its_targets([*positional, *call.kwargs.items()]):
+        return True
+    constructor = model.state.get("constructor") if isinstance(model, Thing) else ""
+    return "pads by hand" in run.traits and not any(name.endswith("labels") for name in call.kwargs) and evidence.writes_text(constructor or "")
+
+
+def _counted(run: Interpreter, output: Tensor, outputs: evidence.Outputs) -> tuple[Any, ...]:
+    """The outputs of a model that returns its loss as a mean, as a sum and with the count that lies between the two."""
+    part = Part(output.batch, "valid", Quantity.of(1), varies=True)
+    items: list[Any] = [dataclasses.replace(output, padded=True) for _ in range(outputs.number)]
+    items[outputs.summed] = dataclasses.replace(output, form="scalar", parts=(part,), basis="valid", varies=True)
+    items[outputs.count] = run.count(output.batch, "valid").tagged("count", "single")
+    return tuple(items)
 
 
 def _joint_sync(one: Any, two: Any) -> Any:
