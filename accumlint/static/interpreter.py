@@ -181,6 +181,7 @@ class Interpreter:
         self.epoch = 0
         self.gates: list[int] = []
         self.tests: dict[str, int] = {}  # variables that hold a condition -> where it was computed
+        self.computed: dict[tuple[int, str], tuple[int, Any]] = {}  # variables that hold a result of arithmetic -> (site, module)
         self.rank_gates = 0
         self.loops: list[int] = []
         self.loop_roles: list[str] = []
@@ -507,10 +508,37 @@ class Interpreter:
                     self.tests[self.key(target)] = statement.site
                 else:
                     self.tests.pop(self.key(target), None)
+                self._note_computed(target, statement.value, frame)
             if isinstance(value, Unknown) and isinstance(statement.value, ir.Call) and isinstance(target, ir.Sequence):
                 # model, optimizer = wrap(model, optimizer=optimizer): an unseen function hands back what it was given
                 value = self._handed_back(statement.value, target, value, frame)
             self.assign(target, value, frame, statement.site)
+
+    def _note_computed(self, target: ir.Name | ir.Attr, value: ir.Expr, frame: Frame) -> None:
+        """Remember where a number was worked out; a name that is only passed on stands for the place where it was."""
+        place = self.computed_at(value, frame) if isinstance(value, (ir.Name, ir.Attr)) else None
+        if place is None and (isinstance(value, ir.Binary) or isinstance(value, ir.Call) and _holds_arithmetic(value)):
+            place = value.site
+        key = self._computed_key(target, frame)
+        if place is None:
+            self.computed.pop(key, None)
+        else:
+            self.computed[key] = (place, frame.module)
+
+    def computed_at(self, node: ir.Expr, frame: Frame) -> int | None:
+        """Where the number behind a name was worked out, as far as that is in the same file."""
+        scope: Frame | None = frame
+        while scope is not None and isinstance(node, (ir.Name, ir.Attr)):
+            place, module = self.computed.get(self._computed_key(node, scope), (None, None))
+            if place is not None and module is frame.module:
+                return place
+            if isinstance(node, ir.Attr) or node.id in scope.names:
+                return None
+            scope = scope.parent
+        return None
+
+    def _computed_key(self, node: ir.Name | ir.Attr, frame: Frame) -> tuple[int, str]:
+        return (id(frame) if isinstance(node, ir.Name) else 0, self.key(node))
 
     def _handed_back(self, call: ir.Call, target: ir.Sequence, result: Unknown, frame: Frame) -> Any:
         given = {ir.dotted(a.value) for a in call.args if isinstance(a.value, (ir.Name, ir.Attr))}
@@ -2624,6 +2652,13 @@ def _may_run(node: ir.Expr) -> bool:
             return True
         stack.extend(_children(item))
     return False
+
+
+def _holds_arithmetic(node: ir.Expr) -> bool:
+    """``int(0.1 * total)``: a number, not an object that is made with one."""
+    name = node.func.id if isinstance(node, ir.Call) and isinstance(node.func, ir.Name) else ""
+    dotted = ir.dotted(node.func) if isinstance(node, ir.Call) and isinstance(node.func, ir.Attr) else ""
+    return name in ("int", "round", "max", "min") or dotted in ("math.ceil", "math.floor")
 
 
 def _children(node: Any) -> list[Any]:

@@ -1000,3 +1000,41 @@ def test_sequences_that_are_filled_up_by_hand_for_a_model_that_writes_text():
     assert errors(PADDED_BY_HAND.replace("Seq2Seq", "Classifier")) == set(), "one target for each sequence"
     assert errors(PADDED_BY_HAND.replace("ids += [tokenizer.pad_token_id] * (length - len(ids))", "ids = ids[:length]")) == set()
     assert errors(PADDED_BY_HAND.replace("model(ids, True)", "model(ids, labels=ids)")) == set()
+
+
+APART = """
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+
+def main(model, loader, optimizer, args):
+    args.max_steps = args.epochs * len(loader)  # worked out
+    total = args.max_steps
+    model.train()
+    model.cuda()
+    print(args)
+    scheduler = CosineAnnealingLR(
+        optimizer,
+        T_max=total,  # handed over
+    )
+    for epoch in range(args.epochs):
+        for i, batch in enumerate(loader):
+            (model(batch).mean() / args.accum).backward()
+            if (i + 1) % args.accum == 0 or i + 1 == len(loader):
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("change, place", [
+    ((), "# worked out"),
+    (("T_max=total", "T_max=args.epochs * len(loader)"), "# handed over"),
+])  # fmt: skip
+def test_the_length_of_a_schedule_is_blamed_where_it_is_worked_out(change, place):
+    source = APART.replace(*change) if change else APART
+    (found,) = (f for f in run(source) if f.rule == "ACC801")
+    assert place in source.splitlines()[found.span.line - 1]
+
+
+def test_a_length_that_is_worked_out_in_updates_is_right():
+    assert "ACC801" not in said(APART.replace("len(loader)  # worked", "-(-len(loader) // args.accum)  # worked"))

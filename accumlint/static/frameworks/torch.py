@@ -312,7 +312,7 @@ def make_scheduler(run: Interpreter, call: Call) -> Thing:
         warmup = call.kwargs.get("num_warmup_steps", call.args[1] if len(call.args) > 1 and "warmup" in call.name else None)
         if warmup is not None:
             entry.horizon.warmup = run.numeric(warmup)
-            entry.horizon.warmup_site = _argument_site(call, "num_warmup_steps", call.site, 1)
+            entry.horizon.warmup_site = _argument_site(run, call, "num_warmup_steps", call.site, 1)
     return made
 
 
@@ -322,7 +322,7 @@ def _horizon(run: Interpreter, call: Call) -> Horizon | None:
     site = call.site
     if name == "OneCycleLR" and "steps_per_epoch" in call.kwargs:
         epochs, per_epoch = run.numeric(call.kwargs.get("epochs")), run.numeric(call.kwargs["steps_per_epoch"])
-        site = _argument_site(call, "steps_per_epoch", site)
+        site = _argument_site(run, call, "steps_per_epoch", site)
         if epochs is not None and per_epoch is not None:
             return Horizon(site, epochs * per_epoch, name, "epochs × steps_per_epoch")
         return Horizon(site, None, name)
@@ -338,13 +338,15 @@ def _horizon(run: Interpreter, call: Call) -> Horizon | None:
     if value is None:
         return None
     number = run.numeric(value)
-    return Horizon(_argument_site(call, keyword, site, position), number, name, keyword)
+    return Horizon(_argument_site(run, call, keyword, site, position), number, name, keyword)
 
 
-def _argument_site(call: Call, keyword: str, default: int, position: int = -1) -> int:
+def _argument_site(run: Interpreter, call: Call, keyword: str, default: int, position: int = -1) -> int:
+    """Where an argument was worked out, which is the line to change; else where it is handed over."""
     for index, argument in enumerate(call.node.args):
         if argument.keyword == keyword or (argument.keyword is None and index == position):
-            return argument.value.site
+            place = run.computed_at(argument.value, call.frame)
+            return place if place is not None else argument.value.site
     return default
 
 
