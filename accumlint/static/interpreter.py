@@ -913,10 +913,15 @@ class Interpreter:
 
     def _with(self, statement: ir.With, frame: Frame) -> Any:
         entered: list[Any] = []
+        switched: list[int] = []
         try:
             for item, target in statement.items:
                 value = self.eval(item, frame)
                 bound = self.enter(value, statement.site, entered)
+                if isinstance(value, Context) and value.kind == "no_sync":
+                    # kept in a variable: where it was made is where it is spoken of; of several the first speaks for all
+                    switched.append(value.site if isinstance(item, (ir.Name, ir.Attr)) else self.sync_site)
+                    self.sync_site = switched[0]
                 if target is not None:
                     self.assign(target, bound, frame, statement.site)
             return self.block(statement.body, frame)
@@ -2167,7 +2172,8 @@ class Interpreter:
         kind = type(receiver)
         if kind is Instance:
             target = self._instance_attribute(receiver, call.name, func.site)
-            if isinstance(target, Unknown) and call.name not in receiver.attributes:
+            nowhere = isinstance(target, Unknown) and target.key == f"{receiver.cls.name}.{call.name}"  # else a property gave it
+            if nowhere and call.name not in receiver.attributes:
                 return self.registry.inherited(self, receiver, call)
             if isinstance(target, Method) and target.receiver is receiver:  # the framework's own, by the role of the class
                 return self.registry.method(self, receiver, call, func)
@@ -2232,6 +2238,8 @@ class Interpreter:
         if kind is Instance:
             return self.call_instance(callee, call)
         if kind is Unknown:
+            if not self.scouting and self.assigned.get(f"{callee.key} is None") is True:
+                raise Abort  # on this path it was None a moment ago
             return self.registry.call_unknown(self, callee, call)
         if kind is Tensor:
             return self.unknown_call(call)

@@ -1038,3 +1038,60 @@ def test_the_length_of_a_schedule_is_blamed_where_it_is_worked_out(change, place
 
 def test_a_length_that_is_worked_out_in_updates_is_right():
     assert "ACC801" not in said(APART.replace("len(loader)  # worked", "-(-len(loader) // args.accum)  # worked"))
+
+
+KEPT_CONTEXT = """
+import contextlib
+
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Task:
+    def __init__(self, net, loss):
+        self.base = net
+        self.loss = loss
+        self.wrapped = None
+
+    def wrap(self):
+        self.wrapped = DDP(self.base)
+
+    @property
+    def model(self):
+        return self.wrapped if distributed() else self.base
+
+    def train(self, loader, optimizer, accum_steps):
+        for i, (x, y) in enumerate(loader):
+            last = (i + 1) % accum_steps == 0
+            quiet = (
+                self.wrapped.no_sync()  # made here
+                if self.wrapped is not None and not last
+                else contextlib.suppress()
+            )
+            out = self.model(x)
+            self.log(out)
+            self.log(x)
+            with quiet:
+                (self.loss(out, y) / accum_steps).backward()
+            if last:
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+
+
+def test_a_property_hands_out_the_wrapped_model_and_a_context_is_blamed_where_it_was_made():
+    (found,) = (f for f in run(KEPT_CONTEXT) if f.clause == "C3" and f.severity.label != "advice")
+    assert found.rule == "ACC302" and "# made here" in KEPT_CONTEXT.splitlines()[found.span.line - 1]
+    around = KEPT_CONTEXT.replace("            out = self.model(x)\n", "").replace("with quiet:\n", "with quiet:\n                out = self.model(x)\n")
+    assert not [f for f in run(around) if f.clause == "C3" and f.severity.label != "advice"]
+
+
+BOTH_WRAPPED = KEPT_CONTEXT.replace("            out = self.model(x)\n            self.log(out)\n            self.log(x)\n", "").replace(
+    "with quiet:\n", "with quiet, self.criterion.no_sync() if self.criterion is not None and not last else contextlib.suppress():\n                out = self.model(x)\n"
+).replace("self.loss(out, y)", "self.criterion(out, y)").replace("        self.wrapped = None\n", "        self.wrapped = None\n        self.criterion = None\n").replace(
+    "        self.wrapped = DDP(self.base)\n", "        self.wrapped = DDP(self.base)\n        self.criterion = DDP(self.loss)\n"
+)
+
+
+def test_what_is_none_on_a_path_is_not_called_there():
+    assert not [f for f in run(BOTH_WRAPPED) if f.clause == "C3" and f.severity.label != "advice"]
+    assert "ACC305" in {f.rule for f in run(BOTH_WRAPPED.replace("if self.wrapped is not None and not last", "if False"))}
