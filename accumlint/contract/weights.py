@@ -75,12 +75,16 @@ def shares(window: Window, trace) -> list[Share]:
                 continue
             local = totals[part.basis]
             everyone = sum(local, Fraction(0))
-            effective = tuple(value / ranks if averaged else value for value in weight.ranks)
-            if not parallel:
+            alone, mean = not parallel, averaged
+            if alone and "reduced" in weight.tags:
+                # who divides by a count of all ranks is one of several, and knows of an average when the world size undoes it
+                alone, mean = False, "world" in weight.tags
+            effective = tuple(value / ranks if mean else value for value in weight.ranks)
+            if alone:
                 # one process: the second rank's data is nobody's
                 effective, count, everyone = effective[:1], count[:1], local[0]
             ratio = tuple(value * everyone for value in effective)
-            out.append(Share(contribution.event.microbatch, part, contribution.event.site, count, effective, ratio, weight.symbols, weight.tags, averaged,
+            out.append(Share(contribution.event.microbatch, part, contribution.event.site, count, effective, ratio, weight.symbols, weight.tags, mean,
                              details.get("models"), _rescaled_at(contribution)))
     return out
 

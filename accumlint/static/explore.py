@@ -23,6 +23,7 @@ FIRST_PATHS = 6
 MAX_PATHS = 12
 UPDATES_DEPEND = 1  # the rank of a path on which a condition over updates is turned round
 MAX_ROOTS = 12
+MAX_CHECKS = 5  # checks of arguments that are avoided one after the other
 # For all runs of one file together. The largest public training scripts take a quarter of it; steps are counted and not
 # seconds, so that a slow machine says the same.
 MAX_STEPS = 400_000
@@ -283,7 +284,11 @@ class Explorer:
                 break
             if run is None:
                 continue
-            done += 1
+            around = _ways_around(run, decisions) if ending == "abort" else []
+            for way in around:
+                heapq.heappush(queue, (-1, pushed, way, polarity, deepen))
+                pushed += 1
+            done += not around
             for name, site in run.window_names.items():
                 out.window_names.setdefault(name, site)
             trace = make_trace(run, ending, polarity)
@@ -341,6 +346,14 @@ class Explorer:
             except Relearn:
                 continue
         return None, "relearn"
+
+
+def _ways_around(run: Interpreter, decisions: dict[str, Any]) -> list[dict[str, Any]]:
+    """Decisions that avoid the check of arguments that stopped a run before anything was trained, the innermost first."""
+    if len(decisions) >= MAX_CHECKS or any(event.kind is Kind.BACKWARD for event in run.events):
+        return []
+    keys = [key for key in run.blocked[:2] if key not in decisions and isinstance(run.assigned.get(key), bool)]
+    return [{**decisions, key: not run.assigned[key]} for key in keys]
 
 
 def _accumulates(trace: Trace) -> bool:

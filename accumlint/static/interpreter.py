@@ -162,6 +162,8 @@ class Interpreter:
         self.decided: list[tuple[str, Any, bool]] = []  # key, value, may be disturbed for one microbatch only
         self.ignoring: set[str] = set()  # unseen losses that were asked for their ignore_index
         self.telling: dict[str, int] = {}  # decisions on which something depends: 2 where updates do, 1 elsewhere
+        self.asked: list[str] | None = None  # keys that the condition at hand asks for
+        self.blocked: list[str] = []  # what led to the place where the run was ended, innermost condition first
         self.weighing = 1  # what depends on the condition that is being decided: nothing, something, an update
         self.length = length
         self.budget = budget
@@ -341,6 +343,8 @@ class Interpreter:
 
     def decide(self, key: str, default: Any, disturbable: bool = False) -> Any:
         """The value of an atom on this path: assigned, or the default; remembered for later flips."""
+        if self.asked is not None:
+            self.asked.append(key)
         if self.weighing:
             self.telling[key] = max(self.weighing, self.telling.get(key, 0))
         if key not in self.assigned:
@@ -604,7 +608,9 @@ class Interpreter:
             elif body_ends and not statement.orelse:
                 default = False  # early exits are the exception
         before = self.disturbed
+        around, self.asked = self.asked, []
         chosen = self._weighed(value, default, self._weight(statement.site))
+        led, self.asked = self.asked, around
         rank_test = chosen and isinstance(value, (Test, Unknown)) and "rank" in value.tags
         if self.disturbed is not before and self.disturbed is not None:
             # the place to look at is the jump that leaves the microbatch out
@@ -627,6 +633,9 @@ class Interpreter:
         self.rank_gates += rank_test
         try:
             return self.block(body, frame)
+        except Abort:
+            self.blocked.extend(led)
+            raise
         finally:
             self.gates.pop()
             self.rank_gates -= rank_test
@@ -1006,7 +1015,8 @@ class Interpreter:
                     entered.append(("final", (rest, frame)))
                 return True
             if isinstance(statement, ir.If):
-                arm = statement.body if self.truth(self.eval(statement.test, frame)) else statement.orelse
+                stops = _ends(statement.body) == "raise"  # a check of what the context was given, as in `_if`
+                arm = statement.body if self.truth(self.eval(statement.test, frame), False if stops else None) else statement.orelse
                 if self._until_yield(arm, frame, entered, site, result):
                     return True
             elif isinstance(statement, ir.With):
@@ -1306,6 +1316,8 @@ class Interpreter:
                 if made.number in self.subjects:
                     self.subjects[made.number].name = name
                 return made
+        if isinstance(value, Unknown) and value.batch < 0 and self.vocabulary.is_world(name) and not value.tags:
+            return Quantity.of(RANKS, "world")
         if isinstance(value, int) and value > EPOCHS and self.vocabulary.named("epochs", name):
             return Quantity.of(EPOCHS, "epochs")
         if self.vocabulary.is_window(name):
@@ -1651,6 +1663,7 @@ class Interpreter:
     def _logic(self, node: ir.Logic, frame: Frame) -> Any:
         undecided: list[Any] = []
         last: Any = None
+        periods: frozenset[str] = frozenset()  # `args.do_eval and step % n == 0` is due every n steps, whatever else it asks
         for operand in node.values:
             value = self.eval(operand, frame)
             last = value
@@ -1660,16 +1673,18 @@ class Interpreter:
             held = self.truth(value)
             if node.op == "and" and not held:
                 return value if not undecided else False
+            if node.op == "and" and isinstance(value, Test) and "period" in value.tags:
+                periods |= value.tags
             if node.op == "or" and held:
                 # `args.x or default`: what an unknown left operand would be, nobody knows
                 return value if not undecided or not isinstance(value, bool) else True
         if not undecided:
-            return last
-        if len(undecided) == 1 and not isinstance(undecided[0], Test) and undecided[0] is last:
+            return Test("known", (self.truth(last),), self.key(node), tags=periods) if periods and not isinstance(last, Test) else last
+        if len(undecided) == 1 and not periods and not isinstance(undecided[0], Test) and undecided[0] is last:
             return last
         facts = [_facts(value) for value in undecided]
         batch = max(fact[0] for fact in facts)
-        tags = frozenset().union(*(fact[2] for fact in facts))
+        tags = frozenset().union(periods, *(fact[2] for fact in facts))
         return Test(node.op, tuple(undecided), self.key(node), batch, any(fact[1] for fact in facts), tags)
 
     def _compare(self, node: ir.Compare, frame: Frame) -> Any:
@@ -2190,7 +2205,10 @@ class Interpreter:
         if kind is dict and call.name in receiver and isinstance(receiver[call.name], (Closure, Thing, Instance)):
             return self.call_value(receiver[call.name], call)
         if kind is Thing and call.name in receiver.attributes:
-            return self.call_value(receiver.attributes[call.name], call)
+            held = receiver.attributes[call.name]
+            if isinstance(held, Method) and held.receiver is receiver and held.name == call.name:
+                return self.registry.method(self, receiver, call, func)  # optimizer.step = compile(optimizer.step)
+            return self.call_value(held, call)
         if kind is Unknown and receiver.batch < 0:
             instance = self._instance_behind(receiver, call.name)
             if instance is not None:
@@ -2285,6 +2303,7 @@ class Interpreter:
                     effects |= runs
                 return self._stand_in(function, args, kwargs, site)
         self.learned.covered.add(function)
+        before = len(self.events)
         frame = self.bind(callee, args, kwargs)
         quiet = {"no_grad", "inference_mode"} & names
         self.no_grad += bool(quiet)
@@ -2307,9 +2326,19 @@ class Interpreter:
                 for _, _, outer in self.scout_stack:
                     outer |= effects
         value = outcome[1] if isinstance(outcome, tuple) else None
+        if self.vocabulary.matches("rescale", function.name):
+            self._trust_name(function.name, [*args, *kwargs.values()], before, site)
         if quiet and isinstance(value, Tensor):
             value = tensors.detached(value)
         return value
+
+    def _trust_name(self, name: str, values: list[Any], before: int, site: int) -> None:
+        """A function that is named after scaling gradients was run, and how it does so was not understood: it does."""
+        given = next((v for v in values for v in (v if isinstance(v, list) else [v]) if isinstance(v, (Parameters, Gradient))), None)
+        number = next((n for n in map(self.numeric, values) if n is not None), None)
+        if given is not None and number is not None and not any(e.kind is Kind.RESCALE for e in self.events[before:]):
+            multiplies = "mul" in name or "scale" in name and "unscale" not in name
+            self.emit(Kind.RESCALE, site, factor=number if multiplies else None, models=given.models)
 
     def _stand_in(self, function: ir.Function, args: list[Any], kwargs: dict[str, Any], site: int) -> Any:
         inputs = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)]

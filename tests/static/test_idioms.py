@@ -1095,3 +1095,91 @@ BOTH_WRAPPED = KEPT_CONTEXT.replace("            out = self.model(x)\n          
 def test_what_is_none_on_a_path_is_not_called_there():
     assert not [f for f in run(BOTH_WRAPPED) if f.clause == "C3" and f.severity.label != "advice"]
     assert "ACC305" in {f.rule for f in run(BOTH_WRAPPED.replace("if self.wrapped is not None and not last", "if False"))}
+
+
+CHECKED = """
+import contextlib
+
+import torch
+
+import utils
+
+
+def quiet_context(enabled, mesh):
+    @contextlib.contextmanager
+    def context(inputs):
+        if enabled and mesh is None:
+            raise ValueError("no mesh")
+        yield
+
+    return context
+
+
+def group_by_device(grads):
+    return {g.device: [g] for g in grads}
+
+
+def scale_grads_(parameters, factor):
+    for device, grads in utils.grouped([p.grad for p in parameters]).items():
+        torch._foreach_mul_(grads, factor)
+
+
+class Recipe:
+    def __init__(self, cfg):
+        self.world_size, self.rank = utils.get_world_size_and_rank()
+        self.accumulation_steps = cfg.gradient_accumulation_steps
+        self.fused = cfg.optimizer_in_backward
+        if self.fused:
+            if self.accumulation_steps > 1:
+                raise RuntimeError("not together")
+        self.context = quiet_context(cfg.parallel, cfg.mesh)
+        self.validate_every = cfg.validate_every
+        self.updates = 0
+
+    def setup(self, cfg):
+        self.model = utils.build(cfg.model)
+        self.optimizer = utils.build(cfg.optimizer, self.model.parameters())
+        if cfg.compile:
+            self.optimizer.step = torch.compile(self.optimizer.step)
+
+    def train(self, loader, epochs):
+        for epoch in range(epochs):
+            tokens = 0
+            for i, batch in enumerate(loader):
+                labels = batch["labels"]
+                with self.context(labels):
+                    here = (labels != self.loss.ignore_index).sum()
+                    tokens += here
+                    (self.loss(self.model(batch["tokens"]), labels) * here).backward()
+                if (i + 1) % self.accumulation_steps == 0:
+                    torch.distributed.all_reduce(tokens)
+                    scale_grads_(list(self.model.parameters()), self.world_size / tokens)
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+                    self.updates += 1
+                    tokens = 0
+                if self.validate_every is not None and self.updates % self.validate_every == 0:
+                    self.validate()
+
+
+def main(cfg, loader):
+    recipe = Recipe(cfg)
+    recipe.setup(cfg)
+    recipe.train(loader, cfg.epochs)
+"""
+
+
+def test_checks_of_arguments_are_avoided_on_the_way_to_the_loop():
+    found = {f.rule for f in run(CHECKED) if f.severity.label != "advice"}
+    assert found == {"ACC502", "ACC702"}, "the count of all ranks is right, the validation repeats within a window"
+
+
+def test_an_event_behind_another_condition_is_due_every_so_many_updates():
+    inside = CHECKED.replace("                if self.validate_every", "                    if self.validate_every").replace("        self.validate()", "            self.validate()")
+    assert said(inside) == {"ACC502"}
+
+
+def test_a_count_of_all_ranks_without_a_word_of_the_world_size():
+    """Whether somebody averages over ranks is not known: nothing is said of it."""
+    assert said(CHECKED.replace("self.world_size / tokens", "1 / tokens")) == {"ACC502", "ACC702"}
+    assert "ACC108" in said(CHECKED.replace("                    tokens = 0\n", ""))

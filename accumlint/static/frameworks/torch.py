@@ -590,7 +590,7 @@ def _fully_shard(run: Interpreter, call: Call) -> Any:
           "torch.compile", "compile", "maybe_compile", "script", "DataParallel", "BalancedDataParallel", "EMA_wrap")
 def _same_model(run: Interpreter, call: Call) -> Any:
     value = call.get(0, "model", call.get(0, "module"))
-    return value if isinstance(value, (Thing, Instance, Closure, Unknown)) else Unknown(call.key)
+    return value if isinstance(value, (Thing, Instance, Closure, Unknown, Method, Partial)) else Unknown(call.key)
 
 
 @method("model data_parallel sharded", "parameters", "trainable_parameters", "get_parameters", "named_parameters", "get_trainable_params")
