@@ -885,8 +885,8 @@ def _padded_targets(run: Interpreter, model: Any, call: Call) -> bool:
 def _counted(run: Interpreter, output: Tensor, outputs: evidence.Outputs) -> tuple[Any, ...]:
     """The outputs of a model that returns its loss as a mean, as a sum and with the count that lies between the two."""
     part = Part(output.batch, "valid", Quantity.of(1), varies=True)
-    items: list[Any] = [dataclasses.replace(output, padded=True) for _ in range(outputs.number)]
-    items[outputs.summed] = dataclasses.replace(output, form="scalar", parts=(part,), basis="valid", varies=True)
+    items: list[Any] = [changed(output, padded=True) for _ in range(outputs.number)]
+    items[outputs.summed] = changed(output, form="scalar", parts=(part,), basis="valid", varies=True)
     items[outputs.count] = run.count(output.batch, "valid").tagged("count", "single")
     return tuple(items)
 
