@@ -750,6 +750,9 @@ class Interpreter:
             if stream.length and _is_object(stream.item(0)):
                 role = "plain"
         count, whole, infinite = self._iterations(stream, role, site)
+        usual = count
+        if role == "outer" and "outer" in self.loop_roles:
+            count = max(count, self._inner_passes(stream))
         carrying = role in ("micro", "window")
         told = carrying or role == "update"
         if told:
@@ -766,6 +769,8 @@ class Interpreter:
                     value = self.eval(test, frame)
                     if role in ("plain", "generator") and not _settled(value):
                         going = index == 0
+                    elif index >= usual and not _settled(value):
+                        break  # nothing shows how often
                     else:
                         going = self.truth(value, True)
                     if not going:
@@ -854,6 +859,12 @@ class Interpreter:
         if role == "outer":
             return (EPOCHS if length is None else min(length, EPOCHS)), length is None or length <= EPOCHS, False
         return (1 if length is None else min(length, 4)), True, False
+
+    def _inner_passes(self, stream: Stream | None) -> int:
+        """How often a loop runs that stands between the epochs and the microbatches, as over lists of batches: to its end."""
+        if stream is None:
+            return self.length  # `while window := list(islice(...))`, or a test inside that ends it
+        return 0 if stream.length is None or stream.infinite else min(stream.length, self.length)
 
     def _scout_loop(self, statement: Any, frame: Frame, stream: Stream | None, test: ir.Expr | None) -> Any:
         site = statement.site

@@ -2,6 +2,10 @@
 
 from engine_scripts import run
 
+from accumlint.contract.events import Kind
+from accumlint.static.engine import EngineSettings, Project
+from accumlint.static.explore import Explorer
+
 
 def said(source: str) -> set[tuple[str, int]]:
     return {(f.rule, f.span.line) for f in run(source) if f.severity.label != "advice"}
@@ -164,6 +168,30 @@ def train(model, loader, optimizer, accum_steps, epochs):
 def test_the_last_list_of_batches_may_be_short():
     assert said(LISTS.format(size="len(window)")) == set()
     assert said(LISTS.format(size="accum_steps")) == {("ACC503", 13)}
+
+
+STEPPED = """
+import torch
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer, accum_steps, epochs):
+    for epoch in range(epochs):
+        batches = iter(loader)
+        while window := list(islice(batches, accum_steps)):
+            for x, y in window:
+                (F.mse_loss(model(x), y) / len(window)).backward()
+                optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_lists_of_batches_with_a_step_for_each_are_walked_to_the_end_of_the_epoch():
+    """The loop over the lists is neither epochs nor microbatches: it was walked twice, as if it were epochs."""
+    assert said(STEPPED) == {("ACC201", 12)}
+    module = Project(".").parse(STEPPED.encode(), "script.py", "script")
+    ((trace,),) = ([*root.traces] for root in Explorer(module, EngineSettings().names()).explore())
+    assert sum(event.kind is Kind.BACKWARD for event in trace.events) == 2 * 8
 
 
 REST = """
