@@ -14,7 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 
-from . import comparing, gaps, judging, mutations, running
+from . import comparing, gaps, judging, mutations, recipes, running
 from .judging import Case
 
 
@@ -29,11 +29,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--differential", action="store_true", help="also run every loop under the recorder, and compare event by event (needs torch)")
     parser.add_argument("--mutations-per-loop", type=int, default=3, help="with --differential: how many mutations of a loop are run (default 3)")
     parser.add_argument("--only", default="", help="only this mutation (`correct` for none)")
+    parser.add_argument("--framework", default="", choices=["", *recipes.FIELDS["framework"]], help="only loops that are written with this one")
     parser.add_argument("--out", default="disagreements", help="folder for what was found (default: disagreements)")
     parser.add_argument("--show", type=int, metavar="SEED", default=None, help="print the loop of a seed (with --only: as that mutation breaks it) and leave")
     asked = parser.parse_args(arguments)
     if asked.show is not None:
-        return _show(asked.show, asked.only)
+        return _show(asked.show, asked.only, asked.framework)
     runner = running.Runner() if asked.differential else None
     try:
         return _go_on(asked, runner)
@@ -42,8 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
             runner.__exit__()
 
 
-def _show(seed: int, only: str) -> int:
-    for case in judging.cases(seed):
+def _show(seed: int, only: str, framework: str) -> int:
+    for case in judging.cases(seed, framework):
         if case.mutation == ("" if only in ("", "correct") else only):
             script = case.script()
             print(script.source if script is not None else "does not apply", end="")
@@ -61,7 +62,7 @@ def _go_on(asked: argparse.Namespace, runner: running.Runner | None) -> int:
     found: dict[tuple[str, str], str] = {}
     seed = asked.seed
     while time.monotonic() < stop and (not asked.loops or seed < asked.seed + asked.loops):
-        for number, case in enumerate(judging.cases(seed)):
+        for number, case in enumerate(judging.cases(seed, asked.framework)):
             name = case.mutation or "correct"
             if asked.only and name != asked.only or case.script() is None:
                 continue
@@ -71,8 +72,8 @@ def _go_on(asked: argparse.Namespace, runner: running.Runner | None) -> int:
                 explained[gap.reason] += 1
             text = judging.unexplained(case)
             if text:
-                _keep(asked.out, found, seed, name, text, lambda case=case: judging.minimised(case), judging.unexplained)
-            if runner is not None and (number == 0 or asked.only or (number + seed) % len(mutations.ALL) < asked.mutations_per_loop):
+                _keep(asked, found, seed, name, text, lambda case=case: judging.minimised(case), judging.unexplained)
+            if runner is not None and running.missing(case.recipe.framework) is None and (number == 0 or asked.only or (number + seed) % len(mutations.ALL) < asked.mutations_per_loop):
                 compared[name] += 1
                 gap = gaps.of_run(case.recipe, case.mutation)
                 if gap is not None:
@@ -80,7 +81,7 @@ def _go_on(asked: argparse.Namespace, runner: running.Runner | None) -> int:
                 text = comparing.unexplained(runner, case)
                 if text:
                     _keep(
-                        asked.out, found, seed, name + " run", text, lambda case=case: comparing.minimised(runner, case),
+                        asked, found, seed, name + " run", text, lambda case=case: comparing.minimised(runner, case),
                         lambda case: comparing.unexplained(runner, case),
                     )  # fmt: skip
         seed += 1
@@ -96,7 +97,7 @@ def _go_on(asked: argparse.Namespace, runner: running.Runner | None) -> int:
 
 
 def _keep(
-    folder: str, found: dict[tuple[str, str], str], seed: int, name: str, text: str, minimise: Callable[[], Case], told: Callable[[Case], str]
+    asked: argparse.Namespace, found: dict[tuple[str, str], str], seed: int, name: str, text: str, minimise: Callable[[], Case], told: Callable[[Case], str]
 ) -> None:
     """Write down what was found, shrunk; two that shrink to the same loop are one. Only so many of a name are shrunk."""
     if sum(1 for known, _ in found if known == name) >= MOST:
@@ -105,10 +106,11 @@ def _keep(
     if (name, str(shrunk.recipe)) in found:
         return
     final = told(shrunk) or text
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, f"{len(found):03}-{seed}-{name.replace(' ', '-')}.txt")
+    os.makedirs(asked.out, exist_ok=True)
+    option = f" --framework {asked.framework}" if asked.framework else ""
+    path = os.path.join(asked.out, f"{len(found):03}-{seed}-{name.replace(' ', '-')}.txt")
     with open(path, "w", encoding="utf-8") as stream:
-        stream.write(f"{final}\n\nFound with seed {seed} ({name}); again with\n  python -m tests.fuzzing --seed {seed} --loops 1 --only '{name.removesuffix(' run')}'\n")
+        stream.write(f"{final}\n\nFound with seed {seed} ({name}); again with\n  python -m tests.fuzzing --seed {seed} --loops 1 --only '{name.removesuffix(' run')}'{option}\n")
     found[name, str(shrunk.recipe)] = path
     print(f"seed {seed}, {name}: {final.splitlines()[0][:200]}\n  {shrunk.recipe}\n  {path}", flush=True)
 

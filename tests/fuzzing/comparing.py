@@ -59,13 +59,14 @@ def disagreement(runner: running.Runner, case: Case) -> Disagreement | None:
 
 
 def _untrue(case: Case, run: witnesses.Told) -> str:
-    wanted = [list(window) for window in generate.truth(case.recipe).windows]
+    truth = generate.truth(case.recipe)
+    wanted = [list(window) for window in truth.windows]
     seen = [[sorted(window) for window in windows] for windows in run.windows.values()]
     if wanted not in seen:
         return f"windows: by construction {wanted}, run {seen}"
     ratios = {ratio for windows in run.ratios.values() for window in windows for ratio in window}
-    if ratios != {1}:
-        return f"weights: right by construction, in the run {sorted(map(str, ratios))} times what they should be"
+    if ratios != {1, truth.tail}:
+        return f"weights: by construction {sorted(map(str, {1, truth.tail}))}, in the run {sorted(map(str, ratios))} times what they should be"
     return ""
 
 

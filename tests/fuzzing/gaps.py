@@ -25,15 +25,27 @@ class Gap:
     reason: str
 
 
-STATIC: tuple[Gap, ...] = ()  # what the checker misses, or says of a correct loop
+STATIC: tuple[Gap, ...] = (  # what the checker misses, or says of a correct loop
+    Gap(
+        ("the scheduler is not prepared",), lambda r: r.schedule == "cosine",
+        Recipe(framework="accelerate", window="accumulate", tail="flush", ddp="always", schedule="cosine"),
+        "the updates of all ranks together, ceil(16 / 3) * 2, are as many as the microbatches of one rank where the last window "
+        "is not counted, 8 // 3 * 3 * 2: a schedule of that length may well be meant to move in every microbatch",
+    ),
+)  # fmt: skip
 RUN: tuple[Gap, ...] = (  # between simulation and run
     Gap(
         ("optimizer step in every microbatch",), lambda r: r.window in ("nested", "stream"), Recipe(window="nested"),
         "with the step inside of it, `for _ in range(K)` is taken for the microbatch loop and walked as far as an epoch, not K times",
     ),
     Gap(
-        ("clipped before the last backward",), lambda r: r.clip == "value", Recipe(clip="value"),
+        ("clipped before the last backward",), lambda r: r.clip == "value" and r.window != "accumulate", Recipe(clip="value"),
         "clip_grad_value_ refuses a model without gradients: the run ends there, at the first microbatch",
+    ),
+    Gap(
+        ("clipped before the last backward",), lambda r: r.clip == "norm" and r.norm == "gradients" and r.varies,
+        Recipe(task="tokens", norm="gradients", clip="norm"),
+        "a division of gradients is told by one factor over the window, and a clip in its middle leaves none",
     ),
     Gap(
         ("every rank divides by its own targets",), lambda r: r.norm == "gradients", Recipe(task="tokens", norm="gradients", ddp="always"),
@@ -48,7 +60,7 @@ RUN: tuple[Gap, ...] = (  # between simulation and run
         "ranks that do different things have ledgers that cannot be laid over each other: the recorder knows no weights there, by design",
     ),
     Gap(
-        ("never synchronised", "no_sync on the last microbatch"), lambda r: r.norm == "gradients", Recipe(norm="gradients", ddp="context"),
+        ("never synchronised", "no_sync on the last microbatch", "the forward goes past the wrapper"), lambda r: r.norm == "gradients", Recipe(norm="gradients", ddp="context"),
         "a division of gradients over ranks is told by their average, and these gradients were not averaged",
     ),
     Gap(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from .idioms import scaffolds, tasks, updates, windows
 from .idioms.names import names
@@ -70,6 +71,7 @@ class Truth:
 
     windows: tuple[tuple[int, ...], ...]
     pending: tuple[int, ...]
+    tail: Fraction = Fraction(1)  # times what it should be weighs a target of a short window
 
 
 def truth(recipe: Recipe) -> Truth:
@@ -78,7 +80,9 @@ def truth(recipe: Recipe) -> Truth:
         return _cut(4 * K, [K] * 4)
     epoch = {"drop": [K] * (LENGTH // K), "flush": [K, K, LENGTH - 2 * K], "behind": [K, K, LENGTH - 2 * K]}.get(recipe.tail)
     if epoch is not None:
-        return _cut(sum(epoch) * EPOCHS, epoch * EPOCHS)
+        made = _cut(sum(epoch) * EPOCHS, epoch * EPOCHS)
+        framework = recipe.window == "accumulate" and recipe.norm == "loss"  # it divides by K whatever the window holds
+        return replace(made, tail=Fraction(epoch[-1], K)) if framework else made
     total = LENGTH * EPOCHS
     if recipe.window == "buffer":
         return _cut(total // K * K, [K] * (total // K))  # what is left in the list is never back-propagated

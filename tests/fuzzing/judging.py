@@ -66,9 +66,9 @@ def complaint(case: Case) -> Complaint | None:
     return Complaint(case, script, f"{kind}: wants {' or '.join(sorted(wanted.rules))} at {sorted(lines)}, was told {told}")
 
 
-def cases(seed: int) -> Iterator[Case]:
+def cases(seed: int, framework: str = "") -> Iterator[Case]:
     """The correct loop of a seed, and every mutation of it (some do not apply)."""
-    recipe = recipes.seeded(seed)
+    recipe = recipes.seeded(seed, **({"framework": framework} if framework else {}))
     yield Case(recipe)
     for name in mutations.ALL:
         yield Case(recipe, name)

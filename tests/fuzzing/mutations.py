@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .idioms import tasks, updates
+from .idioms import dialects, tasks, updates
 from .plan import Plan
 from .recipes import AHEAD, COUNTED
-from .script import Lines, mark, unmarked
+from .script import Lines, indented, mark, unmarked
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ def _mutation(name: str, rules: str, *marks: str) -> Callable[[Callable[[Plan], 
         return apply
 
     return register
+
+
+def _managed(plan: Plan) -> bool:
+    """Accelerate gates steps and clears by itself."""
+    return plan.recipe.window == "accumulate"
 
 
 def _moved(plan: Plan, *pieces: str, into: Lines | None = None) -> bool:
@@ -60,7 +65,7 @@ def _without(lines: Lines, name: str) -> Lines:
 
 @_mutation("scheduler in every microbatch", "ACC202", "fault")
 def _(plan: Plan) -> bool:
-    if "schedule" not in plan.update:
+    if "schedule" not in plan.update or _managed(plan):
         return False
     del plan.update["schedule"]
     plan.after.append(mark(f"{plan.n.scheduler}.step()", "fault"))
@@ -69,7 +74,7 @@ def _(plan: Plan) -> bool:
 
 @_mutation("optimizer step in every microbatch", "ACC201", "fault")
 def _(plan: Plan) -> bool:
-    if plan.recipe.amp != "no":
+    if plan.recipe.amp != "no" or _managed(plan):
         return False
     return _moved(plan, "step")
 
@@ -89,6 +94,7 @@ def _(plan: Plan) -> bool:
 @_mutation("never cleared", "ACC205", "step", "call")
 def _(plan: Plan) -> bool:
     plan.window_start = _without(plan.window_start, "clear")
+    plan.epoch_batch = _without(plan.epoch_batch, "clear")
     plan.update.pop("clear", None)
     return True
 
@@ -172,7 +178,7 @@ def _single(plan: Plan, divisor: str | None) -> None:
     plan.definitions = _without_helper(plan.definitions)
     plan.forward = tasks.loss(plan, "mean")
     plan.backward = [updates.backward(plan, plan.n.loss)]
-    if divisor is not None:
+    if divisor is not None and not plan.divides:
         updates.divide(plan, divisor)
 
 
@@ -186,7 +192,7 @@ def _without_helper(lines: Lines) -> Lines:
 
 @_mutation("mean losses summed", "ACC102", "backward", "loss")
 def _(plan: Plan) -> bool:
-    if plan.recipe.varies:
+    if plan.recipe.varies or plan.divides:
         return False
     _single(plan, None)
     return True
@@ -223,10 +229,11 @@ def _(plan: Plan) -> bool:
     if r.ddp == "none" or not r.varies:
         return False
     plan.window_start = _without(plan.window_start, "reduce total")
+    ranks = dialects.of(plan).world(plan)
 
     def local(lines: Lines) -> Lines:
-        out = [line.replace(f"({n.total} / dist.get_world_size())", n.total).replace(" * dist.get_world_size()", "") for line in lines]
-        return [line.replace("(everyone / dist.get_world_size())", n.total) for line in _without(out, "reduce total") if not line.startswith("everyone")]
+        out = [line.replace(f"({n.total} / {ranks})", n.total).replace(f" * {ranks}", "") for line in lines]
+        return [line.replace(f"(everyone / {ranks})", n.total) for line in _without(out, "reduce total") if not line.startswith("everyone")]
 
     plan.forward, plan.backward = local(plan.forward), local(plan.backward)
     if "rescale" in plan.update:
@@ -240,9 +247,11 @@ def _(plan: Plan) -> bool:
     if r.ddp == "none" or not r.varies:
         return False
 
+    ranks = dialects.of(plan).world(plan)
+
     def averaged(lines: Lines) -> Lines:
-        out = [line.replace(f"({n.total} / dist.get_world_size())", n.total).replace(" * dist.get_world_size()", "") for line in lines]
-        return [line.replace("(everyone / dist.get_world_size())", "everyone") for line in out]
+        out = [line.replace(f"({n.total} / {ranks})", n.total).replace(f" * {ranks}", "") for line in lines]
+        return [line.replace(f"(everyone / {ranks})", "everyone") for line in out]
 
     plan.forward, plan.backward = averaged(plan.forward), averaged(plan.backward)
     if "rescale" in plan.update:
@@ -257,6 +266,9 @@ def _(plan: Plan) -> bool:
 def _(plan: Plan) -> bool:
     if plan.recipe.amp != "no" or plan.recipe.norm == "gradients":
         return False
+    if _managed(plan) and "clip" in plan.update:
+        plan.update["clip"] = [mark(line.strip(), "fault") for line in plan.update["clip"][1:]]
+        return True
     return _moved(plan, "clip")
 
 
@@ -313,7 +325,7 @@ _sync("no_sync on the last microbatch", "inverted", "ACC303", "context", "branch
 def _(plan: Plan) -> bool:
     if plan.recipe.ddp == "none" or plan.recipe.scaffold not in ("flat", "main") or plan.recipe.amp != "no" or plan.recipe.update == "helper":
         return False
-    plan.update["step"] = [mark("if rank == 0:", "fault"), *("    " + line for line in plan.update["step"])]
+    plan.update["step"] = [mark(f"if {dialects.of(plan).first_rank(plan)}:", "fault"), *("    " + line for line in plan.update["step"])]
     return True
 
 
@@ -351,7 +363,7 @@ def _(plan: Plan) -> bool:
 @_mutation("the tail is divided as if it were full", "ACC503", "gate", "flush", "divide")
 def _(plan: Plan) -> bool:
     r, n = plan.recipe, plan.n
-    if r.varies or plan.tail not in ("flush", "behind") or plan.size == plan.k:
+    if r.varies or plan.tail not in ("flush", "behind") or plan.size == plan.k or _managed(plan):  # there the framework does that
         return False
 
     def full(lines: Lines) -> Lines:
@@ -379,7 +391,7 @@ def _(plan: Plan) -> bool:
 
 @_mutation("due every so many updates, tested in every microbatch", "ACC702", "fault")
 def _(plan: Plan) -> bool:
-    if plan.recipe.window not in (*COUNTED, "counter", "total") or plan.recipe.window == "skip":
+    if plan.recipe.window not in (*COUNTED, "counter", "total", "accumulate") or plan.recipe.window == "skip":
         return False
     return _moved(plan, "checkpoint", into=plan.afterwards)
 
@@ -416,6 +428,72 @@ def _(plan: Plan) -> bool:
     if plan.recipe.schedule != "cosine" or plan.recipe.window == "stream":
         return False
     plan.total_updates = f"len({plan.n.loader}) * {plan.n.epochs}"
+    return True
+
+
+# ---- frameworks
+
+
+@_mutation("backward without the accelerator", "ACC102", "backward")
+def _(plan: Plan) -> bool:
+    if not _managed(plan) or plan.recipe.norm != "loss":
+        return False
+    plan.backward = [mark(f"{plan.n.loss}.backward()", "backward")]
+    return True
+
+
+@_mutation("the optimizer is not prepared", "ACC201", "step", "call")
+def _(plan: Plan) -> bool:
+    if not _managed(plan):
+        return False
+    plan.raw.add("optimizer")
+    return True
+
+
+@_mutation("the scheduler is not prepared", "ACC202", "schedule", "call")
+def _(plan: Plan) -> bool:
+    if not _managed(plan) or "schedule" not in plan.update:
+        return False
+    plan.raw.add("scheduler")
+    return True
+
+
+@_mutation("cleared past the accelerator", "ACC204", "fault")
+def _(plan: Plan) -> bool:
+    if not _managed(plan):
+        return False
+    plan.epoch_batch.append(mark(f"{plan.n.model}.zero_grad()", "fault"))
+    return True
+
+
+@_mutation("counted again inside of accumulate", "ACC209 ACC501 ACC502", "fault")
+def _(plan: Plan) -> bool:
+    """The windows are the same ones, but for the tail, of which only the accelerator knows."""
+    if not _managed(plan) or plan.recipe.update == "helper":
+        return False
+    held = {name: lines for name, lines in plan.update.items() if name in ("step", "schedule", "clear")}
+    first = True
+    for name, lines in held.items():
+        test = f"if ({plan.n.i} + 1) % {plan.k} == 0:"
+        plan.update[name] = [mark(test, "fault") if first else test, *indented(lines)]
+        first = False
+    return True
+
+
+@_mutation("the forward goes past the wrapper", "ACC303", "loss", "fault", "backward")
+def _(plan: Plan) -> bool:
+    if plan.recipe.ddp == "none" or plan.recipe.loss == "helper":
+        return False
+    whole = f"{plan.n.model}("
+    plan.forward = [mark(line.replace(whole, f"{dialects.of(plan).bare(plan)}("), "fault") if whole in line else line for line in plan.forward]
+    return True
+
+
+@_mutation("the schedule is as long as the microbatches of all epochs times K", "ACC801", "horizon")
+def _(plan: Plan) -> bool:
+    if not _managed(plan) or plan.recipe.schedule != "cosine":
+        return False
+    plan.total_updates = f"{plan.total_updates} * {plan.k}"
     return True
 
 

@@ -39,6 +39,7 @@ class Plan:
     states: list[State] = field(default_factory=list)
     epoch_start: Lines = field(default_factory=list)
     epoch_end: Lines = field(default_factory=list)
+    epoch_batch: Lines = field(default_factory=list)  # in every microbatch, before the context of a framework
     window_start: Lines = field(default_factory=list)
     before: Lines = field(default_factory=list)  # in every microbatch, before the forward
     forward: Lines = field(default_factory=list)
@@ -57,6 +58,12 @@ class Plan:
     closure: Lines = field(default_factory=list)  # a function that is defined where main code stands
     methods: Lines = field(default_factory=list)  # methods of the trainer beside those for training
     traits: set[str] = field(default_factory=set)
+    raw: set[str] = field(default_factory=set)  # objects that the framework is not told of
+
+    @property
+    def divides(self) -> bool:
+        """The framework divides the loss by K."""
+        return self.recipe.framework == "accelerate" and (self.recipe.window == "accumulate" or self.recipe.norm == "framework")
 
     def piece(self, name: str, lines: Lines) -> None:
         self.update[name] = lines

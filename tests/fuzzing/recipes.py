@@ -11,14 +11,15 @@ from dataclasses import dataclass, fields, replace
 
 TOKENS = ("tokens", "causal", "masked")  # tasks whose microbatches hold different numbers of valid targets
 AHEAD = ("islice", "buffer", "chunks", "listed")  # windows whose batches are known before their first backward
+OWN = ("modulo", "one based", "nested", "listed", "islice", "buffer")  # windows that scripts write by hand around a framework
 COUNTED = ("modulo", "one based", "skip", "while")  # windows that an index of the epoch counts
 
 FIELDS: dict[str, tuple[str, ...]] = {
-    "framework": ("torch", "accelerate"),
+    "framework": ("torch", "accelerate", "fabric"),
     "task": ("regression", "classification", "tokens", "causal", "masked"),
-    "window": ("modulo", "one based", "skip", "while", "counter", "total", "nested", "listed", "islice", "buffer", "chunks", "stream"),
+    "window": ("modulo", "one based", "skip", "while", "counter", "total", "nested", "listed", "islice", "buffer", "chunks", "stream", "accumulate"),
     "tail": ("drop", "flush", "behind", "carry"),
-    "norm": ("loss", "inline", "augmented", "reciprocal", "gradients", "share"),
+    "norm": ("loss", "inline", "augmented", "reciprocal", "gradients", "share", "framework"),
     "scaffold": ("flat", "main", "function", "epoch", "class"),
     "k": ("constant", "argument", "parameter"),
     "gate": ("plain", "named", "not", "remainder"),
@@ -82,15 +83,19 @@ def allowed(recipe: Recipe, field: str, option: str) -> bool:
     r = recipe
     if field == "window":
         if r.framework == "accelerate":
-            return option == "modulo"
-        return True
+            return option in OWN or option == "accumulate" and not r.varies
+        return option != "accumulate" and (r.framework == "torch" or option in OWN)
     if field == "tail":
         return option in {
             "modulo": ("drop", "flush", "behind"), "one based": ("drop", "flush", "behind"), "skip": ("drop", "flush"), "while": ("drop", "flush"),
             "counter": ("drop", "behind", "carry"), "total": ("carry",), "nested": ("drop",), "listed": ("drop",),
-            "islice": ("flush", "drop"), "buffer": ("flush", "drop", "behind", "carry"), "chunks": ("flush", "drop"), "stream": ("carry",),
+            "islice": ("flush", "drop"), "buffer": ("flush", "drop", "behind", "carry"), "chunks": ("flush", "drop"), "stream": ("carry",), "accumulate": ("flush",),
         }[r.window]  # fmt: skip
     if field == "norm":
+        if r.window == "accumulate":
+            return option in ("loss", "reciprocal")  # divided by the K of the framework, or freed of it where the window is short
+        if option == "framework":
+            return r.framework == "accelerate" and r.tail == "drop" and (r.window in AHEAD or not r.varies)
         if option == "share":
             return r.varies and r.window in AHEAD
         if option == "gradients":
@@ -109,17 +114,24 @@ def allowed(recipe: Recipe, field: str, option: str) -> bool:
             return r.window in ("modulo", "one based") and r.tail != "flush"
         return option == "plain" or r.window in ("modulo", "one based", "counter", "total")
     if field == "ddp":
+        if r.framework != "torch":
+            # run in two ranks that the framework knows of
+            return option == "always" or option in ("context", "branch") and r.window != "accumulate"
         if option in ("none", "always"):
             return True
         return not (r.window == "counter" and r.tail == "behind")  # which microbatch is the last one is known too late there
+    if field == "amp":
+        return option == "no" or r.framework == "torch"
     if field == "clear":
+        if r.window == "accumulate":
+            return option != "model"  # that is not gated
         if option == "begin":
             return r.window in ("modulo", "nested", "listed", "islice", "buffer", "chunks", "stream") and r.tail != "behind"
         return True
     if field == "batch":
         return option == "pair" or r.window not in ("chunks",)
     if field == "count":
-        return option != "limit" or r.window in ("modulo", "one based", "nested", "stream") and r.scaffold != "epoch"
+        return option != "limit" or r.window in ("modulo", "one based", "nested", "stream", "accumulate") and r.scaffold != "epoch"
     if field == "log":
         return option != "updates" or r.count != "none"
     if field == "checkpoint":
@@ -128,6 +140,8 @@ def allowed(recipe: Recipe, field: str, option: str) -> bool:
     if field == "evaluate":
         return option == "no" or (option != "updates" or r.count != "none") and r.window != "stream"
     if field == "decoy":
+        if r.framework != "torch" and option == "warmup":
+            return False  # a prepared loader that is left halfway stays the active one
         return option != "critic" or r.window in ("modulo", "nested") and r.tail == "drop" and not r.varies and r.ddp == "none"
     return True
 
@@ -146,7 +160,7 @@ def draw(pick: Callable[[str, list[str]], str], names: int, fixed: dict[str, str
 # how often the plainest option is taken although others are allowed: a script that has everything is rare
 _PLAIN = {
     "ddp": 0.6, "amp": 0.65, "clip": 0.5, "schedule": 0.35, "average": 0.7, "checkpoint": 0.7, "evaluate": 0.7, "decoy": 0.8, "count": 0.5, "log": 0.4,
-    "framework": 1.0,
+    "framework": 0.75,
 }  # fmt: skip
 
 
@@ -157,6 +171,8 @@ def seeded(seed: int, **fixed: str) -> Recipe:
     def pick(field: str, options: list[str]) -> str:
         if len(options) > 1 and source.random() < _PLAIN.get(field, 0.0):
             return options[0]
+        if "accumulate" in options and source.random() < 0.6:
+            return "accumulate"
         return source.choice(options)
 
     return draw(pick, source.randrange(1, 1000), fixed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import multiprocessing
 import os
@@ -51,16 +52,34 @@ def _rank(rank: int, store: str, pipe: Any) -> None:
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_RANK=str(rank))
+    # TORCHELASTIC_RUN_ID: as torchrun sets it; frameworks look for it before they start processes of their own
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(RANKS), GROUP_RANK="0", TORCHELASTIC_RUN_ID="none",
+                      MASTER_ADDR="localhost", MASTER_PORT="29511")  # fmt: skip
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
     dist.init_process_group = lambda *args, **kwargs: None  # the scripts call it; the group is already there
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while True:
             path = pipe.recv()
+            _forget()
             try:
                 pipe.send((True, _played(path)))
             except BaseException:  # noqa: BLE001 - whatever a script raises is told to the other end
                 pipe.send((False, traceback.format_exc(limit=-4)))
+
+
+def _forget() -> None:
+    """Frameworks keep their state in the process: every script begins without any."""
+    if "accelerate" in sys.modules:
+        from accelerate.state import AcceleratorState, GradientState
+
+        AcceleratorState._reset_state(True)
+        GradientState._reset_state()
+
+
+def missing(framework: str) -> str | None:
+    """The package that a loop written with this framework needs and that is not installed."""
+    package = {"accelerate": "accelerate", "fabric": "lightning"}.get(framework)
+    return package if package is not None and importlib.util.find_spec(package) is None else None
 
 
 class Runner:

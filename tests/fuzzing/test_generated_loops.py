@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from . import gaps, generate, judging, mutations, recipes
 from .judging import Case
 
-LOOPS = 400  # seeds; with every one come the correct loop and this many mutations
+LOOPS = 440  # seeds; with every one come the correct loop and this many mutations
 MUTATIONS = 3
 PARTS = 8
 EACH = 6  # loops for every mutation by itself

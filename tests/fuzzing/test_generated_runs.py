@@ -10,7 +10,7 @@ from .judging import Case
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-ALONE, PARALLEL = 24, 8  # loops; each once right and once broken
+ALONE, PARALLEL, FRAMEWORKS = 24, 8, 6  # loops; each once right and once broken
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +30,24 @@ def _case(seed: int, broken: bool, **fixed: str) -> Case:
 @pytest.mark.parametrize("broken", [False, True], ids=["right", "broken"])
 @pytest.mark.parametrize("seed", range(ALONE))
 def test_one_process(runner, seed, broken):
-    assert comparing.unexplained(runner, _case(seed, broken, ddp="none")) == ""
+    assert comparing.unexplained(runner, _case(seed, broken, framework="torch", ddp="none")) == ""
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["right", "broken"])
 @pytest.mark.parametrize("seed", range(PARALLEL))
 def test_two_ranks(runner, seed, broken):
-    case = _case(seed, broken, ddp=("context", "branch", "flag", "always")[seed % 4])
+    case = _case(seed, broken, framework="torch", ddp=("context", "branch", "flag", "always")[seed % 4])
     assert comparing.unexplained(runner, case) == ""
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["right", "broken"])
+@pytest.mark.parametrize("seed", range(FRAMEWORKS))
+@pytest.mark.parametrize("framework", [name for name in recipes.FIELDS["framework"] if name != "torch"])
+def test_two_ranks_of_a_framework(runner, framework, seed, broken):
+    absent = running.missing(framework)
+    if absent is not None:
+        pytest.skip(f"{absent} is not installed (pip install 'accumlint[frameworks]')")
+    assert comparing.unexplained(runner, _case(seed, broken, framework=framework)) == ""
 
 
 def test_a_wrong_simulation_is_told(runner):

@@ -57,6 +57,7 @@ _DDP = [
     ("local", {"ACC106": "loss.backward()"}, {"weights", "reference"}),
     ("not-undone", {"ACC107": "loss.backward()"}, {"weights", "reference"}),
     ("never", {"ACC303": "loss.backward()"}, {"integrity", "sync"}),
+    ("past", {"ACC303": "loss.backward()"}, {"integrity", "sync"}),
     ("always", {"ACC301": "loss.backward()"}, set()),
     ("backward-only", {"ACC302": "loss.backward()"}, {"sync"}),
     ("by-hand", {}, set()),

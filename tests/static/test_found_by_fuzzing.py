@@ -310,3 +310,38 @@ def main(model, data, optimizer, accum_steps, epochs):
 def test_a_loop_over_a_loader_is_walked_until_its_list_is_full():
     assert said(FILLED.format(inside="pass", behind="optimizer.step()")) == set()
     assert said(FILLED.format(inside="optimizer.step()", behind="pass")) == {("ACC201", 16)}
+
+
+PAST = """
+import lightning as L
+import torch
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main(accum_steps, epochs, loader):
+    fabric = L.Fabric(devices=2, strategy="ddp")
+    fabric.launch()
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    {wrapped}
+    for epoch in range(epochs):
+        for i in range(len(loader) // accum_steps * accum_steps):
+            x, y = next(loader)
+            loss = F.mse_loss({called}(x), y) / accum_steps
+            {backward}
+            if (i + 1) % accum_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+
+
+def test_a_forward_past_its_wrapper_is_never_reduced():
+    """Measured with two ranks: no reduction at all, and each rank steps with its own gradients."""
+    fabric = {"wrapped": "model, optimizer = fabric.setup(model, optimizer)", "backward": "fabric.backward(loss)"}
+    torch = {"wrapped": "model = DDP(model)", "backward": "loss.backward()"}
+    for spelled in (fabric, torch):
+        assert said(PAST.format(called="model", **spelled)) == set()
+        assert ("ACC303", 17) in said(PAST.format(called="model.module", **spelled))
+    alone = PAST.replace("devices=2", "devices=1")
+    assert said(alone.format(called="model.module", **fabric)) == set()

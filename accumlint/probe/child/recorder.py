@@ -12,6 +12,7 @@ import platform
 import signal
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -105,6 +106,7 @@ class Recorder:
         self.ended = False
         self.window_told = False
         self.parallel: Any = None
+        self.wrapped: list[weakref.ref] = []  # DistributedDataParallel models whose forward was never called in training
         self.forward_flags: list[bool] = []
         self.scales: dict[int, float] = {}
         self.scale = 1.0
@@ -339,12 +341,15 @@ class Recorder:
         self.fresh = True
         self.unscaled.clear()
         parallel = ""
+        forward_sync = self.forward_flags[-1] if self.forward_flags else None
         if self.parallel is not None:
             parallel = self.parallel[1]
+        elif self._past_the_wrapper(state["leaves"]):
+            parallel, forward_sync = "ddp", False
         self.emit(
             "backward", state["frames"], terms=rows, scale=self.scale, scaled=state["scaled"],
             reached=None if not reached or -1 in reached else reached, clean=state["clean"], parallel=parallel,
-            forward_sync=self.forward_flags[-1] if self.forward_flags else None, backward_sync=state["backward_flag"],
+            forward_sync=forward_sync, backward_sync=state["backward_flag"],
             reductions=None if before is None or reductions is None else reductions - before,
             direct=state["direct"], python=sorted(graph.python_nodes), root=state["root"][0] if state["root"] else None,
             components=self.books.components("arrived", self.scale) if self.options.gradients and not self.books.sharded else None,
@@ -352,6 +357,11 @@ class Recorder:
         self.forward_flags = []
         for term in graph.terms:
             term.arrived = None
+
+    def _past_the_wrapper(self, leaves: set[int]) -> bool:
+        """Gradients go to parameters whose wrapper would reduce them, had the forward not gone past it."""
+        models = [held() for held in self.wrapped]
+        return any(id(p) in leaves for model in models if model is not None for p in model.module.parameters())
 
     def _row(self, term: losses.Term) -> dict[str, Any]:
         weighed = losses.weigh(term, self.scale)
@@ -750,6 +760,7 @@ class Recorder:
             def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
                 with self.working("forward"):
                     if torch.is_grad_enabled() and model.training:
+                        self.wrapped = [held for held in self.wrapped if held() not in (None, model)]
                         self.parallel = (lambda: model, "ddp")
                         self.forward_flags.append(bool(model.require_backward_grad_sync))
                 return original(model, *args, **kwargs)
@@ -760,6 +771,17 @@ class Recorder:
             from torch.nn.parallel import DistributedDataParallel
 
             self.patches.replace(DistributedDataParallel, "forward", make, "DistributedDataParallel.forward")
+
+            def building(original: Callable) -> Callable:
+                @functools.wraps(original)
+                def init(model: Any, *args: Any, **kwargs: Any) -> None:
+                    original(model, *args, **kwargs)
+                    with self.working("wrapping"):
+                        self.wrapped.append(weakref.ref(model))
+
+                return init
+
+            self.patches.replace(DistributedDataParallel, "__init__", building, "DistributedDataParallel.__init__")
         except ImportError:
             self.patches.manifest["DistributedDataParallel.forward"] = False
 

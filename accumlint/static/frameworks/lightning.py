@@ -275,6 +275,7 @@ def _fabric(run: Interpreter, call: Call) -> Any:
     run.traits.add("framework fabric")
     run.distributed = True
     strategy = call.kwargs.get("strategy")
+    made.state["alone"] = call.kwargs.get("devices") in (1, "1") and call.kwargs.get("num_nodes", 1) == 1
     made.state["sharded"] = "FSDP" in str(getattr(strategy, "key", strategy)) or "fsdp" in str(strategy)
     return made
 
@@ -296,6 +297,7 @@ def _setup(run: Interpreter, receiver: Thing, call: Call) -> Any:
             made.models = models_of(value)
             made.attributes["module"] = value
             made.state["fabric"] = receiver
+            made.state["alone"] = receiver.state.get("alone", False)
             subject(run, made)
             value = made
         out.append(value)

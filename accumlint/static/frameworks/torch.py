@@ -806,7 +806,7 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None) -> 
     if parallel:
         on = not silenced(run, models) and all(run.sync_flags.get(m, True) for m in models)
         sync = frozenset((m, on) for m in models)
-    if isinstance(model, Thing) and model.state.get("bypasses") and not run.no_grad:
+    if isinstance(model, Thing) and not run.no_grad and (model.state.get("bypasses") or _past_the_wrapper(run, call)):
         parallel, sync = "ddp", frozenset((m, False) for m in models)
         run.sync_site = call.site
     outermost = not run.things.get("inside forward")
@@ -903,6 +903,15 @@ def _has_tensor(value: Any) -> bool:
     if isinstance(value, dict):
         return any(_has_tensor(v) for v in value.values())
     return False
+
+
+def _past_the_wrapper(run: Interpreter, call: Call) -> bool:
+    """``model.module(x)`` of a model that the script wrapped for several ranks: its own forward decides what is reduced."""
+    func = call.node.func
+    if not isinstance(func, ir.Attr) or func.name != "module" or call.frame is None:
+        return False
+    owner = run.eval(func.value, call.frame)
+    return isinstance(owner, Thing) and owner.kind == "data_parallel" and not owner.guessed and not owner.state.get("alone")
 
 
 def _parallel_kind(model: Any) -> str:

@@ -34,6 +34,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "critic_optimizer": ("critic_optimizer", "head_optimizer"),
     "val_loader": ("val_loader", "valid_loader"),
     "train": ("train", "fit", "run"),
+    "accelerator": ("accelerator", "accel"),
+    "fabric": ("fabric",),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..plan import OBJECTS, Plan, State
 from ..script import Lines, indented, mark
-from . import tasks, windows
+from . import dialects, tasks, windows
 
 EPOCHS = 2
 
@@ -18,7 +18,7 @@ def settings(plan: Plan) -> None:
     elif r.k == "argument" and r.scaffold != "class":
         n.spelled["k"], n.spelled["epochs"] = f"args.{bare}", f"args.{epochs}"
     if r.scaffold == "class":
-        own = {"model", "optimizer", "scheduler", "scaler", "loader", "ema", "criterion", "val_loader", "critic", "critic_optimizer"}
+        own = {"model", "optimizer", "scheduler", "scaler", "loader", "ema", "criterion", "val_loader", "critic", "critic_optimizer", "accelerator", "fabric"}
         n.held = frozenset(own | ({"k", "epochs"} if r.k != "constant" else set()))
     plan.k = n.k
 
@@ -28,14 +28,13 @@ def objects(plan: Plan) -> None:
     r, n = plan.recipe, plan.n
     plan.imports |= {"import torch"}
     data = tasks.dataset_name(plan)
-    rank = "rank" if r.ddp != "none" else ""
-    model = tasks.model(plan)
-    if r.ddp != "none":
-        plan.imports |= {"import torch.distributed as dist", "from torch.nn.parallel import DistributedDataParallel as DDP"}
-        model = f"DDP({model})"
-    first = {"loader": f"DataLoader({data}({rank}), batch_size=None)", "model": model}
+    dialect = dialects.of(plan)
+    plan.imports |= dialect.imports(plan)
+    rank = "rank" if r.ddp != "none" and not dialect.sharded else ""
+    size = tasks.ROWS[r.varies] if dialect.sharded else None
+    first = {**dialect.objects(plan), "loader": dialect.loader(plan, f"DataLoader({data}({rank}), batch_size={size})"), "model": dialect.model(plan, tasks.model(plan))}
     if "val_loader" in plan.objects:
-        first["val_loader"] = f"DataLoader({data}({rank}), batch_size=None)"
+        first["val_loader"] = dialect.loader(plan, f"DataLoader({data}({rank}), batch_size={size})")
     later = {what: e for what, e in plan.objects.items() if what not in first}
     optimizer = ("torch.optim.SGD({}, lr=0.01)", "torch.optim.AdamW({}, lr=1e-3)", "torch.optim.Adam({}, lr=1e-3, betas=(0.9, 0.95))")[r.names % 3]
     first["optimizer"] = optimizer.format(f"{n.model}.parameters()")
@@ -125,12 +124,16 @@ def _arguments(plan: Plan) -> Lines:
 def _built(plan: Plan, *only: str) -> Lines:
     n = plan.n
     out = []
-    if plan.recipe.ddp != "none" and (not only or "model" in only):
-        out += ['dist.init_process_group("gloo")', "rank = dist.get_rank()"]
+    if not only or "model" in only:
+        out += dialects.of(plan).opening(plan)
     for what, expression in plan.objects.items():
         if only and what not in only:
             continue
         out.append(f"{n.bare(what) if only else n.__getattr__(what)} = {expression}")
+        if what == "fabric":
+            out.append(f"{n.bare(what)}.launch()")
+    if not only:
+        out += dialects.of(plan).closing(plan)
     return out
 
 
@@ -203,7 +206,7 @@ def _function(plan: Plan) -> Lines:
 def _horizon_names(plan: Plan) -> Lines:
     """Names that the length of a schedule is written with, where K is a parameter of the training function."""
     r, n = plan.recipe, plan.n
-    if r.k == "parameter" and r.schedule == "cosine" and r.window != "stream":
+    if r.k == "parameter" and (r.schedule == "cosine" and r.window != "stream" or plan.divides):
         return [f"{n.bare('k')}, {n.bare('epochs')} = 3, {EPOCHS}"]
     return []
 
@@ -230,7 +233,7 @@ def _epoch(plan: Plan) -> Lines:
 
 def _class(plan: Plan) -> Lines:
     n = plan.n
-    outside = [what for what in plan.objects if what in ("loader", "model", "val_loader")]
+    outside = [what for what in plan.objects if what in ("loader", "model", "val_loader", "fabric")]
     given = [n.bare(what) for what in outside]
     stores = [f"self.{name} = {name}" for name in given]
     parameters, passed = list(given), list(given)
@@ -247,6 +250,7 @@ def _class(plan: Plan) -> Lines:
     run = [state for state in plan.states if state.scope == "run"]
     n.held = n.held | {state.name for state in run}
     init = [*stores, *(f"{n.__getattr__(what)} = {e}" for what, e in plan.objects.items() if what not in outside)]
+    init += dialects.of(plan).closing(plan)
     init += [f"self.{n.bare(state.name)} = {state.start}" for state in run]
     if plan.recipe.window == "buffer" and plan.tail == "carry":
         init.append(f"{n.window} = []")

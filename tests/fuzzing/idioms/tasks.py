@@ -8,12 +8,15 @@ from ..script import Lines, indented, mark
 # valid targets of the eight microbatches of an epoch, for two ranks: those of accumlint.static.interpreter
 TARGETS = ((3, 2), (6, 5), (1, 4), (4, 1), (4, 6), (4, 3), (2, 3), (5, 4))
 LENGTH = 8
+ROWS = {False: 8, True: 2}  # rows of a microbatch where a framework deals rows out to the ranks: of measurements, of sentences
 SHIFT = 2  # labels of a microbatch that the causal shift leaves out: one per row
 
 
 def dataset(plan: Plan) -> Lines:
     """A Dataset whose items are whole microbatches."""
     recipe = plan.recipe
+    if recipe.framework != "torch":
+        return _rows(plan)
     parallel = recipe.ddp != "none"
     plan.imports |= {"import torch", "from torch.utils.data import DataLoader, Dataset"}
     pair = 'return {"inputs": x, "labels": y}' if recipe.batch == "dict" else "return x, y"
@@ -55,6 +58,47 @@ def dataset(plan: Plan) -> Lines:
         *(["        y[:, 0] = x[:, 0]"] if causal else []),
         f"        for place in range({which}):",
         f"            y[place % 2, {column}] = x[place % 2, {column}]",
+        f"        {pair}",
+    ]
+
+
+def _rows(plan: Plan) -> Lines:
+    """A Dataset of rows for two ranks, in the order in which a framework deals them out: by batches, or one by one."""
+    recipe = plan.recipe
+    plan.imports |= {"import torch", "from torch.utils.data import DataLoader, Dataset"}
+    pair = 'return {"inputs": x, "labels": y}' if recipe.batch == "dict" else "return x, y"
+    if not recipe.varies:
+        return [
+            "class Measurements(Dataset):",
+            "    def __len__(self):",
+            f"        return {LENGTH * ROWS[False] * 2}",
+            "",
+            "    def __getitem__(self, index):",
+            "        generator = torch.Generator().manual_seed(index)",
+            "        x = torch.randn(4, generator=generator)",
+            f"        y = {'torch.randn(1, generator=generator)' if recipe.task == 'regression' else 'torch.randint(0, 3, (), generator=generator)'}",
+            f"        {pair}",
+        ]
+    causal = recipe.task == "causal"
+    lengths = TARGETS if causal else tuple((first + SHIFT, second + SHIFT) for first, second in TARGETS)
+    dealt = ["batch, row = divmod(index, 2)", "number, rank = divmod(batch, 2)"] if recipe.framework == "accelerate" else ["place, rank = divmod(index, 2)", "number, row = divmod(place, 2)"]
+    column = "place // 2 + 1" if causal else "place // 2"
+    return [
+        f"LENGTHS = {lengths!r}",
+        "",
+        "",
+        "class Sentences(Dataset):",
+        "    def __len__(self):",
+        f"        return {LENGTH * ROWS[True] * 2}",
+        "",
+        "    def __getitem__(self, index):",
+        *indented(dealt, 2),
+        "        generator = torch.Generator().manual_seed(index)",
+        f"        x = torch.randint(0, 7, ({6 if causal else 5},), generator=generator)",
+        "        y = torch.full_like(x, -100)",
+        *(["        y[0] = x[0]"] if causal else []),
+        "        for place in range(row, LENGTHS[number][rank], 2):",
+        f"            y[{column}] = x[{column}]",
         f"        {pair}",
     ]
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from ..plan import Plan, State
 from ..recipes import AHEAD
-from ..script import Lines, mark
-from . import tasks
+from ..script import Lines, indented, mark
+from . import dialects, tasks
 
 
 def normalise(plan: Plan) -> None:
     """Forward, backward and the division that belongs to the recipe."""
     r, n = plan.recipe, plan.n
-    world = " * dist.get_world_size()" if r.ddp != "none" else ""
+    dialect = dialects.of(plan)
+    ranks = dialect.world(plan)
+    world = f" * {ranks}" if r.ddp != "none" else ""
     loss = n.loss
     if r.norm == "gradients":
         plan.forward = tasks.loss(plan, "sum" if r.varies else "mean")
@@ -25,13 +27,25 @@ def normalise(plan: Plan) -> None:
         plan.forward = tasks.loss(plan, reduction)
         if r.norm == "share":
             own = tasks.valid(plan, labels)
-            plan.forward.append(mark(f"{loss} = {loss} * {own}{world} / {n.total}", "divide"))
+            again = f" * {plan.k}" if plan.divides else ""
+            plan.forward.append(mark(f"{loss} = {loss} * {own}{again}{world} / {n.total}", "divide"))
             plan.backward = [backward(plan, loss)]
             return
-        divisor = n.total if not world else f"({n.total} / dist.get_world_size())"
+        divisor = n.total if not world else f"({n.total} / {ranks})"
+        if r.norm == "framework":
+            # what the framework divides by and what it averages over is undone
+            plan.forward.append(mark(f"{loss} = {loss} * {plan.k}{world} / {n.total}", "divide"))
+            plan.backward = [backward(plan, loss)]
+            return
     else:
         plan.forward = tasks.loss(plan, "mean")
         divisor = plan.size
+        if plan.divides and r.norm == "reciprocal":
+            # the last window of an epoch is shorter than the K that the framework divides by
+            plan.forward += [f"size = {divisor}", mark(f"{loss} = {loss} * {plan.k} / size", "divide")]
+        if plan.divides:
+            plan.backward = [backward(plan, loss)]
+            return
     divide(plan, divisor)
 
 
@@ -54,14 +68,17 @@ def divide(plan: Plan, divisor: str) -> None:
 
 
 def backward(plan: Plan, expression: str, *marks: str) -> str:
-    if plan.recipe.amp == "scaler":
-        line = f"{plan.n.scaler}.scale({expression}).backward()"
-    else:
-        line = f"({expression}).backward()" if " " in expression else f"{expression}.backward()"
-    line = mark(line, "backward")
+    line = mark(dialects.of(plan).backward(plan, expression), "backward")
     for name in marks:
         line = mark(line, name)
     return line
+
+
+def guarded_by_sync(plan: Plan, lines: Lines) -> Lines:
+    """Where the window is the framework's, what it does not gate itself is gated by its own test."""
+    if plan.recipe.window != "accumulate":
+        return lines
+    return [f"if {plan.n.accelerator}.sync_gradients:", *indented(lines)]
 
 
 def count_window(plan: Plan) -> None:
@@ -71,7 +88,7 @@ def count_window(plan: Plan) -> None:
     unused = target.replace(n.x + ",", "_,") if r.batch == "pair" else target
     valid = tasks.valid(plan, labels)
     if r.ddp != "none":
-        plan.window_start += [mark(f"{n.total} = sum({valid} for {unused} in {n.window})", "total"), mark(f"dist.all_reduce({n.total})", "reduce total")]
+        plan.window_start += [mark(f"{n.total} = sum({valid} for {unused} in {n.window})", "total"), mark(dialects.of(plan).reduced(plan, n.total), "reduce total")]
     else:
         item = ".item()" if r.names % 2 else ""
         plan.window_start.append(mark(f"{n.total} = sum({valid}{item} for {unused} in {n.window})", "total"))
@@ -88,8 +105,9 @@ def _divide_gradients(plan: Plan) -> None:
         plan.after.append(mark(f"{n.total} += {tasks.valid(plan, labels)}.item()", "total"))
         divisor = n.total
         if r.ddp != "none":
-            lines += [f"everyone = torch.tensor(float({n.total}))", mark("dist.all_reduce(everyone)", "reduce total")]
-            divisor = "(everyone / dist.get_world_size())"
+            dialect = dialects.of(plan)
+            lines += [f"everyone = torch.tensor(float({n.total}))", mark(dialect.reduced(plan, "everyone"), "reduce total")]
+            divisor = f"(everyone / {dialect.world(plan)})"
         reset = f"{n.total} = 0"
     else:
         divisor = n.pending
@@ -114,7 +132,6 @@ def clock(plan: Plan) -> None:
     held = plan.update.pop("reset", None)
     if r.window == "counter" and f"{n.pending} = 0" not in (held or []):
         held = [*(held or []), f"{n.pending} = 0"]
-    parameters = f"{n.model}.parameters()"
     amp = r.amp == "scaler"
     if amp and r.clip != "no":
         plan.piece("unscale", [mark(f"{n.scaler}.unscale_({n.optimizer})", "unscale")])
@@ -123,10 +140,8 @@ def clock(plan: Plan) -> None:
         lines = plan.update.pop("rescale")
         plan.update.setdefault("unscale", [mark(f"{n.scaler}.unscale_({n.optimizer})", "unscale")])
         plan.piece("rescale", lines)
-    if r.clip == "norm":
-        plan.piece("clip", [mark(f"torch.nn.utils.clip_grad_norm_({parameters}, 1.0)", "clip")])
-    elif r.clip == "value":
-        plan.piece("clip", [mark(f"torch.nn.utils.clip_grad_value_({parameters}, 0.5)", "clip")])
+    if r.clip != "no":
+        plan.piece("clip", guarded_by_sync(plan, [mark(dialects.of(plan).clip(plan), "clip")]))
     guarded = amp and r.schedule != "none"
     if amp:
         before = [f"scale_before = {n.scaler}.get_scale()"] if guarded else []
@@ -136,10 +151,15 @@ def clock(plan: Plan) -> None:
         plan.piece("step", [mark(f"{n.optimizer}.step()", "step")])
     if r.schedule != "none":
         line = mark(f"{n.scheduler}.step()", "schedule")
-        plan.piece("schedule", [f"if {n.scaler}.get_scale() >= scale_before:", "    " + line] if guarded else [line])
+        if "scheduler" in plan.raw:
+            plan.piece("schedule", guarded_by_sync(plan, [line]))
+        else:
+            plan.piece("schedule", [f"if {n.scaler}.get_scale() >= scale_before:", "    " + line] if guarded else [line])
     owner = n.model if r.clear == "model" else n.optimizer
     line = mark(f"{owner}.zero_grad({'set_to_none=True' if r.clear == 'none' else ''})", "clear")
-    if r.clear == "begin":
+    if r.clear == "begin" and r.window == "accumulate":
+        plan.epoch_batch.append(line)
+    elif r.clear == "begin":
         plan.window_start.insert(0, line)
     else:
         plan.piece("clear", [line])
@@ -150,15 +170,17 @@ def clock(plan: Plan) -> None:
 def books(plan: Plan) -> None:
     """Averages, counters, logs, checkpoints and evaluation, counted in updates."""
     r, n = plan.recipe, plan.n
-    inner = f"{n.model}.module" if r.ddp != "none" else n.model
+    dialect = dialects.of(plan)
+    inner = dialect.bare(plan)
+    built = n.model if dialect.sharded else inner  # what a framework wraps is wrapped last
     if r.average == "hand":
         plan.imports.add("import copy")
-        plan.objects["ema"] = f"copy.deepcopy({inner})"
+        plan.objects["ema"] = f"copy.deepcopy({built})"
         lines = ["with torch.no_grad():", f"    for kept, p in zip({n.ema}.parameters(), {inner}.parameters()):", mark("        kept.lerp_(p, 0.01)", "average")]
         plan.piece("average", lines)
     elif r.average == "class":
         plan.imports.add("from torch.optim.swa_utils import AveragedModel")
-        plan.objects["ema"] = f"AveragedModel({inner})"
+        plan.objects["ema"] = f"AveragedModel({built})"
         plan.piece("average", [mark(f"{n.ema}.update_parameters({inner})", "average")])
     if r.count != "none":
         plan.states.append(State("updates", "0", "run"))

@@ -5,11 +5,14 @@ Every layout returns the lines of one epoch; ``epochs`` puts the loop over epoch
 
 from __future__ import annotations
 
+import re
+
 from ..plan import Plan, State
 from ..recipes import AHEAD, COUNTED
 from ..script import Lines, indented, mark
-from . import tasks
+from . import dialects, tasks
 
+GATED = ("unscale", "clip", "step", "scaler", "schedule", "clear", "call")  # what Accelerate gates itself, or what carries a test of its own
 
 
 def prepare(plan: Plan) -> None:
@@ -33,6 +36,9 @@ def prepare(plan: Plan) -> None:
         plan.sync = f"{full} or {plan.last}" if r.tail in ("flush", "behind") else full
         if r.tail in ("flush", "behind"):
             plan.size = f"min({k}, {length} - {zero} // {k} * {k})"
+    elif r.window == "accumulate":
+        plan.gate = plan.sync = f"{n.accelerator}.sync_gradients"
+        plan.size = f"min({k}, {length} - {n.i} // {k} * {k})"
     elif r.window == "counter":
         plan.gate, plan.sync = f"{n.pending} == {k}", f"{n.pending} + 1 == {k}"
         plan.states.append(State("pending", "0", "run" if r.tail == "carry" else "epoch"))
@@ -62,21 +68,19 @@ def micro(plan: Plan, index: str = "") -> Lines:
     out = list(plan.before)
     work = [*plan.forward, *plan.backward]
     sync = n.boundary if plan.recipe.gate == "named" else plan.sync
+    silent = dialects.of(plan).no_sync(plan)
     if plan.ddp == "context":
-        plan.imports.add("import contextlib")
-        out.append(mark(f"context = contextlib.nullcontext() if {sync} else {n.model}.no_sync()", "sync"))
-        out += ["with context:", *indented(work)]
+        lines, context = dialects.of(plan).silent(plan, sync)
+        out += [*lines, mark(f"with {context}:", "sync"), *indented(work)]
     elif plan.ddp == "context backward":
-        plan.imports.add("import contextlib")
-        out += plan.forward
-        out.append(mark(f"context = contextlib.nullcontext() if {sync} else {n.model}.no_sync()", "sync"))
-        out += [mark("with context:", "sync"), *indented(plan.backward)]
+        lines, context = dialects.of(plan).silent(plan, sync)
+        out += [*plan.forward, *lines, mark(f"with {context}:", "sync"), *indented(plan.backward)]
     elif plan.ddp == "branch":
-        out += [f"if {sync}:", *indented(work), "else:", *indented([mark(f"with {n.model}.no_sync():", "sync"), *indented(work)])]
+        out += [f"if {sync}:", *indented(work), "else:", *indented([mark(f"with {silent}:", "sync"), *indented(work)])]
     elif plan.ddp == "never":
-        out += [mark(f"with {n.model}.no_sync():", "sync"), *indented(work)]
+        out += [mark(f"with {silent}:", "sync"), *indented(work)]
     elif plan.ddp == "inverted":
-        out += [f"if {sync}:", *indented([mark(f"with {n.model}.no_sync():", "sync"), *indented(work)]), "else:", *indented(work)]
+        out += [f"if {sync}:", *indented([mark(f"with {silent}:", "sync"), *indented(work)]), "else:", *indented(work)]
     elif plan.ddp == "flag":
         out.append(mark(f"{n.model}.require_backward_grad_sync = {sync}", "sync"))
         out += work
@@ -158,6 +162,30 @@ def _indexed(plan: Plan) -> Lines:
         body += [*gated(plan, gate), *plan.afterwards]
     out += [f"for {n.i}, {target} in enumerate({n.loader}{start}):", *indented(body)]
     return [*out, *_behind(plan), *plan.epoch_end]
+
+
+def _accumulate(plan: Plan) -> Lines:
+    """The window of Accelerate: what it gates is called in every microbatch, the rest where gradients meet."""
+    n = plan.n
+    target, *_ = tasks.inputs(plan)
+    inside = [*micro(plan)]
+    books: Lines = []
+    for piece, lines in plan.update.items():
+        if piece in GATED:
+            inside += lines
+        else:
+            books += lines
+    books += _limit(plan)
+    books = [mark(f"if {plan.gate}:", "gate"), *indented(books)] if books else []
+    if plan.recipe.names % 3 == 1 and plan.recipe.count != "limit":
+        inside, books = [*inside, *books], []
+    body = [*plan.epoch_batch, mark(f"with {n.accelerator}.accumulate({n.model}):", "accumulate"), *indented(inside), *books, *plan.afterwards]
+    if any(re.search(rf"\b{n.bare('i')}\b", line) for line in body):
+        packed = f"({target})" if "," in target else target
+        header = f"for {n.i}, {packed} in enumerate({n.loader}):"
+    else:
+        header = f"for {target} in {n.loader}:"
+    return [*plan.epoch_start, header, *indented(body), *plan.epoch_end]
 
 
 def _while(plan: Plan) -> Lines:
@@ -256,6 +284,7 @@ def _buffer(plan: Plan) -> Lines:
 
 
 _LAYOUTS = {
+    "accumulate": _accumulate,
     "modulo": _indexed, "one based": _indexed, "skip": _indexed, "while": _while, "counter": _counter, "total": _counter,
     "nested": _nested, "stream": _nested, "listed": _ahead, "islice": _ahead, "buffer": _ahead, "chunks": _ahead,
 }  # fmt: skip
