@@ -345,3 +345,37 @@ def test_a_forward_past_its_wrapper_is_never_reduced():
         assert ("ACC303", 17) in said(PAST.format(called="model.module", **spelled))
     alone = PAST.replace("devices=2", "devices=1")
     assert said(alone.format(called="model.module", **fabric)) == set()
+
+
+PREPARED = """
+import math
+
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+
+
+def main(model, data, accum_steps, epochs):
+    accelerator = Accelerator(gradient_accumulation_steps=accum_steps)
+    loader = torch.utils.data.DataLoader(data, batch_size=8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    {first}
+    total = math.ceil(len(loader) / accum_steps) * epochs
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max={length})
+    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+    for epoch in range(epochs):
+        for x, y in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(F.mse_loss(model(x), y))
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+"""
+
+
+def test_a_prepared_schedule_is_not_to_be_multiplied_by_k():
+    """It moves once per update and rank. Updates times K are right for K ranks only: what some official examples do."""
+    for first in ("", "loader = accelerator.prepare(loader)"):
+        assert "ACC801" not in rules(PREPARED.format(first=first, length="total"))
+        assert "ACC801" not in rules(PREPARED.format(first=first, length="total * accelerator.num_processes"))
+    assert ("ACC801", 15) in said(PREPARED.format(first="", length="total * accum_steps"))

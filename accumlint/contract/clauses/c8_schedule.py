@@ -35,6 +35,14 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
                 f"the warm-up is counted in microbatches, the total in updates: it lasts {ledger.usual} times as long as meant", {"windows": ledger.sizes},
             ))  # fmt: skip
             continue
+        if times[subject] > 1 and {"len", "K"} <= value.tags and value.known and value.uniform and abs(value.ranks[0] - trace.window * steps) <= steps / 2:
+            # the updates of all ranks, times K: a prepared schedule moves once per rank, whatever K is
+            judgement.violations.append(Violation(
+                "ACC801", entry.horizon.site,
+                f"the schedule is {value.ranks[0]} steps long, {trace.window} times the {steps} that it moves: what is prepared moves with updates, so the length is not to be multiplied by K",
+                {"windows": ledger.sizes},
+            ))  # fmt: skip
+            continue
         if "len" not in value.tags or not value.known or not value.uniform or "K" in value.tags:
             continue
         length = value.ranks[0]
