@@ -10,7 +10,8 @@ from .script import Script
 
 
 # faults that torch itself refuses, unless an update happens to come between
-LOUD = ("unscaled in every microbatch", "scaler updated in every microbatch", "scheduler follows a skipped step")
+LOUD = ("unscaled in every microbatch", "scaler updated in every microbatch", "scheduler follows a skipped step", "the module steps the optimizer as well")
+REFUSALS = ("unscale_", "No inf checks were recorded", "modified by an inplace operation")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def disagreement(runner: running.Runner, case: Case) -> Disagreement | None:
     try:
         recordings = runner.run(script.source, parallel)
     except running.Failed as error:
-        if case.mutation in LOUD and ("unscale_" in str(error) or "No inf checks were recorded" in str(error)):
+        if case.mutation in LOUD and any(words in str(error) for words in REFUSALS):
             return None
         return Disagreement(case, script, "the script fails", str(error))
     except running.Stuck as error:
@@ -47,6 +48,10 @@ def disagreement(runner: running.Runner, case: Case) -> Disagreement | None:
     if run is None:
         return Disagreement(case, script, "nothing was recorded", "")
     paths = witnesses.read(script.source)
+    if case.recipe.window == "automatic":
+        paths, run = [witnesses.placeless(path) for path in paths], witnesses.placeless(run)
+    elif case.recipe.window == "manual":
+        run = witnesses.without(run, script.lines("fit"))
     parts = [witnesses.differences(path, run) for path in paths]
     if all(parts):  # some path that was simulated must be the one that was run
         best = min(parts, key=len, default=["nothing was simulated"])

@@ -81,7 +81,7 @@ def truth(recipe: Recipe) -> Truth:
     epoch = {"drop": [K] * (LENGTH // K), "flush": [K, K, LENGTH - 2 * K], "behind": [K, K, LENGTH - 2 * K]}.get(recipe.tail)
     if epoch is not None:
         made = _cut(sum(epoch) * EPOCHS, epoch * EPOCHS)
-        framework = recipe.window == "accumulate" and recipe.norm == "loss"  # it divides by K whatever the window holds
+        framework = recipe.window in ("accumulate", "automatic") and recipe.norm == "loss"  # it divides by K whatever the window holds
         return replace(made, tail=Fraction(epoch[-1], K)) if framework else made
     total = LENGTH * EPOCHS
     if recipe.window == "buffer":

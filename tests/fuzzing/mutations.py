@@ -39,7 +39,12 @@ def _mutation(name: str, rules: str, *marks: str) -> Callable[[Callable[[Plan], 
 
 def _managed(plan: Plan) -> bool:
     """Accelerate gates steps and clears by itself."""
-    return plan.recipe.window == "accumulate"
+    return plan.recipe.window in ("accumulate", "automatic")
+
+
+def _driven(plan: Plan) -> bool:
+    """Lightning's Trainer does everything that belongs to an update."""
+    return plan.recipe.window == "automatic"
 
 
 def _moved(plan: Plan, *pieces: str, into: Lines | None = None) -> bool:
@@ -81,18 +86,24 @@ def _(plan: Plan) -> bool:
 
 @_mutation("cleared in every microbatch", "ACC204", "fault")
 def _(plan: Plan) -> bool:
+    if _driven(plan):
+        return False
     plan.before.append(mark(f"{plan.n.optimizer}.zero_grad()", "fault"))
     return True
 
 
 @_mutation("cleared before every backward", "ACC204", "fault")
 def _(plan: Plan) -> bool:
+    if _driven(plan):
+        return False
     plan.forward.append(mark(f"{plan.n.optimizer}.zero_grad(set_to_none=True)", "fault"))
     return True
 
 
 @_mutation("never cleared", "ACC205", "step", "call")
 def _(plan: Plan) -> bool:
+    if _driven(plan):
+        return False
     plan.window_start = _without(plan.window_start, "clear")
     plan.epoch_batch = _without(plan.epoch_batch, "clear")
     plan.update.pop("clear", None)
@@ -105,7 +116,7 @@ def _(plan: Plan) -> bool:
     if not _bare(plan) or r.clear == "begin" or plan.tail == "drop":
         return False
     tail = f" or {plan.last}" if plan.tail == "flush" else ""
-    if r.window == "modulo":
+    if r.window in ("modulo", "manual"):
         plan.instead = f"{n.i} % {k} == 0{tail}"
     elif r.window == "one based":
         plan.instead = f"({n.i} + 1) % {k} == 0{tail}"
@@ -264,7 +275,7 @@ def _(plan: Plan) -> bool:
 
 @_mutation("clipped in every microbatch", "ACC401", "fault")
 def _(plan: Plan) -> bool:
-    if plan.recipe.amp != "no" or plan.recipe.norm == "gradients":
+    if plan.recipe.amp != "no" or plan.recipe.norm == "gradients" or _driven(plan):
         return False
     if _managed(plan) and "clip" in plan.update:
         plan.update["clip"] = [mark(line.strip(), "fault") for line in plan.update["clip"][1:]]
@@ -274,7 +285,7 @@ def _(plan: Plan) -> bool:
 
 @_mutation("clipped before the last backward", "ACC403", "fault")
 def _(plan: Plan) -> bool:
-    if plan.recipe.amp != "no":
+    if plan.recipe.amp != "no" or _driven(plan):
         return False
     return _moved(plan, "clip", into=plan.forward)
 
@@ -335,7 +346,7 @@ def _(plan: Plan) -> bool:
 def _leaks(plan: Plan) -> bool:
     """The tail is neither flushed nor left out any more."""
     r = plan.recipe
-    if r.window not in (*COUNTED, "counter") or plan.tail not in ("flush", "behind", "drop") or r.gate == "remainder":
+    if r.window not in (*COUNTED, "counter", "manual") or plan.tail not in ("flush", "behind", "drop") or r.gate == "remainder":
         return False
     if plan.tail == "flush":
         plan.gate = plan.gate.removesuffix(f" or {plan.last}")
@@ -351,7 +362,7 @@ def _(plan: Plan) -> bool:
 
 @_mutation("the tail is computed and dropped", "ACC501", "gate")
 def _(plan: Plan) -> bool:
-    if not _leaks(plan):
+    if plan.recipe.window == "manual" or not _leaks(plan):
         return False
     if plan.recipe.clear != "begin":
         plan.epoch_start.append(mark(f"{plan.n.optimizer}.zero_grad()", "fault"))
@@ -427,7 +438,8 @@ _forgets("the checkpoint lacks the scaler", "scaler")
 def _(plan: Plan) -> bool:
     if plan.recipe.schedule != "cosine" or plan.recipe.window == "stream":
         return False
-    plan.total_updates = f"len({plan.n.loader}) * {plan.n.epochs}"
+    length = "self.trainer.num_training_batches" if plan.recipe.framework == "lightning" else f"len({plan.n.loader})"
+    plan.total_updates = f"{length} * {plan.n.epochs}"
     return True
 
 
@@ -436,7 +448,7 @@ def _(plan: Plan) -> bool:
 
 @_mutation("backward without the accelerator", "ACC102", "backward")
 def _(plan: Plan) -> bool:
-    if not _managed(plan) or plan.recipe.norm != "loss":
+    if plan.recipe.window != "accumulate" or plan.recipe.norm != "loss":
         return False
     plan.backward = [mark(f"{plan.n.loss}.backward()", "backward")]
     return True
@@ -444,7 +456,7 @@ def _(plan: Plan) -> bool:
 
 @_mutation("the optimizer is not prepared", "ACC201", "step", "call")
 def _(plan: Plan) -> bool:
-    if not _managed(plan):
+    if plan.recipe.window != "accumulate":
         return False
     plan.raw.add("optimizer")
     return True
@@ -452,7 +464,7 @@ def _(plan: Plan) -> bool:
 
 @_mutation("the scheduler is not prepared", "ACC202", "schedule", "call")
 def _(plan: Plan) -> bool:
-    if not _managed(plan) or "schedule" not in plan.update:
+    if plan.recipe.window != "accumulate" or "schedule" not in plan.update:
         return False
     plan.raw.add("scheduler")
     return True
@@ -460,7 +472,7 @@ def _(plan: Plan) -> bool:
 
 @_mutation("cleared past the accelerator", "ACC204", "fault")
 def _(plan: Plan) -> bool:
-    if not _managed(plan):
+    if plan.recipe.window != "accumulate":
         return False
     plan.epoch_batch.append(mark(f"{plan.n.model}.zero_grad()", "fault"))
     return True
@@ -469,7 +481,7 @@ def _(plan: Plan) -> bool:
 @_mutation("counted again inside of accumulate", "ACC209 ACC501 ACC502", "fault")
 def _(plan: Plan) -> bool:
     """The windows are the same ones, but for the tail, of which only the accelerator knows."""
-    if not _managed(plan) or plan.recipe.update == "helper":
+    if plan.recipe.window != "accumulate" or plan.recipe.update == "helper":
         return False
     held = {name: lines for name, lines in plan.update.items() if name in ("step", "schedule", "clear")}
     first = True
@@ -491,9 +503,37 @@ def _(plan: Plan) -> bool:
 
 @_mutation("the schedule is as long as the microbatches of all epochs times K", "ACC801", "horizon")
 def _(plan: Plan) -> bool:
-    if not _managed(plan) or plan.recipe.schedule != "cosine":
+    if plan.recipe.window != "accumulate" or plan.recipe.schedule != "cosine":
         return False
     plan.total_updates = f"{plan.total_updates} * {plan.k}"
+    return True
+
+
+def _automatic(name: str, rules: str, line: str, ahead: bool = False) -> None:
+    """A call in ``training_step`` of what the Trainer does by itself."""
+
+    def apply(plan: Plan) -> bool:
+        if plan.recipe.window != "automatic" or "scheduler" in line and plan.recipe.schedule == "none":
+            return False
+        if line.endswith("optimizers().step()") and plan.recipe.clip != "no":
+            return False  # the hook that clips is called by every step, here before there are gradients
+        (plan.before if ahead else plan.after).append(mark(line, "fault"))
+        return True
+
+    ALL[name] = Mutation(name, frozenset(rules.split()), ("fault",), apply)
+
+
+_automatic("the module steps the optimizer as well", "ACC201", "self.optimizers().step()")
+_automatic("the module steps the scheduler as well", "ACC202", "self.lr_schedulers().step()")
+_automatic("the module clears in every microbatch", "ACC204", "self.zero_grad()", ahead=True)
+
+
+@_mutation("clipped after every backward of the trainer", "ACC401", "clip")
+def _(plan: Plan) -> bool:
+    if plan.recipe.window != "automatic" or "clip" not in plan.update:
+        return False
+    plan.traits.add("clip in every backward")
+    plan.update["clip"] = [line.replace(f"self.clip_gradients({plan.n.optimizer}", "self.clip_gradients(self.optimizers()") for line in plan.update["clip"]]
     return True
 
 

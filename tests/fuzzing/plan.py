@@ -63,7 +63,8 @@ class Plan:
     @property
     def divides(self) -> bool:
         """The framework divides the loss by K."""
-        return self.recipe.framework == "accelerate" and (self.recipe.window == "accumulate" or self.recipe.norm == "framework")
+        r = self.recipe
+        return r.window == "automatic" or r.framework == "accelerate" and (r.window == "accumulate" or r.norm == "framework")
 
     def piece(self, name: str, lines: Lines) -> None:
         self.update[name] = lines

@@ -11,13 +11,14 @@ from dataclasses import dataclass, fields, replace
 
 TOKENS = ("tokens", "causal", "masked")  # tasks whose microbatches hold different numbers of valid targets
 AHEAD = ("islice", "buffer", "chunks", "listed")  # windows whose batches are known before their first backward
+DRIVEN = ("automatic", "manual")  # loops that a framework drives: the script holds what happens in a microbatch
 OWN = ("modulo", "one based", "nested", "listed", "islice", "buffer")  # windows that scripts write by hand around a framework
 COUNTED = ("modulo", "one based", "skip", "while")  # windows that an index of the epoch counts
 
 FIELDS: dict[str, tuple[str, ...]] = {
-    "framework": ("torch", "accelerate", "fabric"),
+    "framework": ("torch", "accelerate", "fabric", "lightning"),
     "task": ("regression", "classification", "tokens", "causal", "masked"),
-    "window": ("modulo", "one based", "skip", "while", "counter", "total", "nested", "listed", "islice", "buffer", "chunks", "stream", "accumulate"),
+    "window": ("modulo", "one based", "skip", "while", "counter", "total", "nested", "listed", "islice", "buffer", "chunks", "stream", "accumulate", "automatic", "manual"),
     "tail": ("drop", "flush", "behind", "carry"),
     "norm": ("loss", "inline", "augmented", "reciprocal", "gradients", "share", "framework"),
     "scaffold": ("flat", "main", "function", "epoch", "class"),
@@ -81,6 +82,10 @@ class Recipe:
 def allowed(recipe: Recipe, field: str, option: str) -> bool:
     """Whether an option makes a correct loop with the choices of the fields before it."""
     r = recipe
+    if r.framework == "lightning":
+        return _allowed_in_lightning(r, field, option)
+    if option in DRIVEN:
+        return False
     if field == "window":
         if r.framework == "accelerate":
             return option in OWN or option == "accumulate" and not r.varies
@@ -144,6 +149,21 @@ def allowed(recipe: Recipe, field: str, option: str) -> bool:
             return False  # a prepared loader that is left halfway stays the active one
         return option != "critic" or r.window in ("modulo", "nested") and r.tail == "drop" and not r.varies and r.ddp == "none"
     return True
+
+
+_LIGHTNING = {
+    "framework": ("lightning",), "task": ("regression", "classification"), "window": DRIVEN, "tail": ("flush",), "scaffold": ("flat", "main"),
+    "k": ("constant",), "clip": ("no", "norm", "value"), "schedule": ("none", "step", "lambda", "cosine"), "loss": ("function", "module", "helper"),
+    "batch": ("pair", "dict"), "log": ("no", "loss"),
+}  # fmt: skip
+
+
+def _allowed_in_lightning(recipe: Recipe, field: str, option: str) -> bool:
+    if field == "norm":
+        return option in ("loss", "reciprocal") if recipe.window == "automatic" else option in ("loss", "inline", "augmented", "reciprocal")
+    if field == "clear":
+        return option in ("after", "none") if recipe.window == "manual" else option == "after"
+    return option in _LIGHTNING.get(field, FIELDS[field][:1])
 
 
 def draw(pick: Callable[[str, list[str]], str], names: int, fixed: dict[str, str] | None = None) -> Recipe:

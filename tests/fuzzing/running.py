@@ -17,7 +17,7 @@ from typing import Any
 from accumlint.probe.records import Recording
 
 RANKS = 2
-PATIENCE = 60.0  # seconds for one script; a rank that waits longer waits for ever
+PATIENCE = 150.0  # seconds for one script, which may import a framework; a rank that waits longer waits for ever
 
 
 class Stuck(Exception):
@@ -78,7 +78,7 @@ def _forget() -> None:
 
 def missing(framework: str) -> str | None:
     """The package that a loop written with this framework needs and that is not installed."""
-    package = {"accelerate": "accelerate", "fabric": "lightning"}.get(framework)
+    package = {"accelerate": "accelerate", "fabric": "lightning", "lightning": "lightning"}.get(framework)
     return package if package is not None and importlib.util.find_spec(package) is None else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from accumlint.contract import weights
@@ -105,6 +105,17 @@ def _around(numbers: Iterable[int]) -> range:
     held = sorted(numbers)
     more = max(0, K - len(held))
     return range(held[0] - more, held[-1] + more + 1) if held else range(0)
+
+
+def without(told: Told, lines: set[int]) -> Told:
+    """Without what happens at some lines: the Trainer of Lightning clears once before it begins."""
+    return replace(told, events=[event for event in told.events if event[1] not in lines])
+
+
+def placeless(told: Told) -> Told:
+    """What a framework drives happens at no line of the script, and it clears before a window or after one."""
+    events = [(kind, 0, number) for kind, _, number in told.events if kind != Kind.CLEAR.value]
+    return replace(told, events=events, **{name: {(0,): held for held in getattr(told, name).values()} for name in ("windows", "whole", "counts", "ratios", "pending")})
 
 
 def differences(ours: Told, theirs: Told, tolerance: float = 1e-9) -> list[str]:

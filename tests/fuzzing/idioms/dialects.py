@@ -170,7 +170,18 @@ class Fabric(Accelerate):
         return {"import lightning as L"}
 
 
-_DIALECTS = {"torch": Dialect(), "accelerate": Accelerate("accelerate", True), "fabric": Fabric("fabric", True)}
+class Lightning(Dialect):
+    """Inside of a LightningModule."""
+
+    def backward(self, plan: Plan, expression: str) -> str:
+        return f"self.manual_backward({expression})"
+
+    def clip(self, plan: Plan) -> str:
+        limit = 'gradient_clip_val=1.0, gradient_clip_algorithm="norm"' if plan.recipe.clip == "norm" else 'gradient_clip_val=0.5, gradient_clip_algorithm="value"'
+        return f"self.clip_gradients({plan.n.optimizer}, {limit})"
+
+
+_DIALECTS = {"lightning": Lightning("lightning", True), "torch": Dialect(), "accelerate": Accelerate("accelerate", True), "fabric": Fabric("fabric", True)}
 
 
 def of(plan: Plan) -> Dialect:

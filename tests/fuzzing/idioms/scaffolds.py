@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..plan import OBJECTS, Plan, State
 from ..script import Lines, indented, mark
-from . import dialects, tasks, windows
+from . import dialects, lightning, tasks, windows
 
 EPOCHS = 2
 
@@ -17,6 +17,8 @@ def settings(plan: Plan) -> None:
         n.spelled["k"], n.spelled["epochs"] = bare.upper(), epochs.upper()
     elif r.k == "argument" and r.scaffold != "class":
         n.spelled["k"], n.spelled["epochs"] = f"args.{bare}", f"args.{epochs}"
+    if r.framework == "lightning":
+        n.held = frozenset(("model", "criterion"))
     if r.scaffold == "class":
         own = {"model", "optimizer", "scheduler", "scaler", "loader", "ema", "criterion", "val_loader", "critic", "critic_optimizer", "accelerator", "fabric"}
         n.held = frozenset(own | ({"k", "epochs"} if r.k != "constant" else set()))
@@ -56,7 +58,7 @@ def write(plan: Plan) -> Lines:
     """All lines of the script."""
     r = plan.recipe
     _fold(plan)
-    body = _SCAFFOLDS[r.scaffold](plan)
+    body = lightning.write(plan) if r.framework == "lightning" else _SCAFFOLDS[r.scaffold](plan)
     data = tasks.dataset(plan)
     head: Lines = sorted(plan.imports, key=lambda line: (line.startswith("from"), line))
     if r.k == "argument":

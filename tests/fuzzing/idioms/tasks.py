@@ -71,7 +71,7 @@ def _rows(plan: Plan) -> Lines:
         return [
             "class Measurements(Dataset):",
             "    def __len__(self):",
-            f"        return {LENGTH * ROWS[False] * 2}",
+            f"        return {LENGTH * ROWS[False] * (2 if recipe.ddp != 'none' else 1)}",
             "",
             "    def __getitem__(self, index):",
             "        generator = torch.Generator().manual_seed(index)",

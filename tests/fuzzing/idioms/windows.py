@@ -36,6 +36,13 @@ def prepare(plan: Plan) -> None:
         plan.sync = f"{full} or {plan.last}" if r.tail in ("flush", "behind") else full
         if r.tail in ("flush", "behind"):
             plan.size = f"min({k}, {length} - {zero} // {k} * {k})"
+    elif r.framework == "lightning":
+        length = "self.trainer.num_training_batches"
+        plan.gate = plan.sync = f"({n.i} + 1) % {k} == 0 or self.trainer.is_last_batch"
+        plan.last = "self.trainer.is_last_batch"
+        plan.size = f"min({k}, {length} - {n.i} // {k} * {k})"
+        plan.total_updates = "self.trainer.estimated_stepping_batches" if r.window == "automatic" else f"math.ceil({length} / {k}) * {n.epochs}"
+        return
     elif r.window == "accumulate":
         plan.gate = plan.sync = f"{n.accelerator}.sync_gradients"
         plan.size = f"min({k}, {length} - {n.i} // {k} * {k})"
