@@ -43,6 +43,11 @@ RUN: tuple[Gap, ...] = (  # between simulation and run
         "clip_grad_value_ refuses a model without gradients: the run ends there, at the first microbatch",
     ),
     Gap(
+        ("boundary one off",), lambda r: r.clip == "value" and r.window == "one based" and r.tail == "behind",
+        Recipe(window="one based", tail="behind", clip="value"),
+        "clip_grad_value_ refuses a model without gradients: nothing is left for the flush behind the loop",
+    ),
+    Gap(
         ("clipped before the last backward",), lambda r: r.clip == "norm" and r.norm == "gradients",
         Recipe(task="tokens", norm="gradients", clip="norm"),
         "a division of gradients is told by one factor over the window, and a clip in its middle leaves none",

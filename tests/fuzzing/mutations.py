@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .idioms import dialects, tasks, updates
+from .idioms import dialects, tasks, trainer, updates
 from .plan import Plan
 from .recipes import AHEAD, COUNTED
 from .script import Lines, indented, mark, unmarked
@@ -39,12 +39,12 @@ def _mutation(name: str, rules: str, *marks: str) -> Callable[[Callable[[Plan], 
 
 def _managed(plan: Plan) -> bool:
     """Accelerate gates steps and clears by itself."""
-    return plan.recipe.window in ("accumulate", "automatic")
+    return plan.recipe.window in ("accumulate", "automatic", "compute_loss")
 
 
 def _driven(plan: Plan) -> bool:
-    """Lightning's Trainer does everything that belongs to an update."""
-    return plan.recipe.window == "automatic"
+    """A Trainer does everything that belongs to an update."""
+    return plan.recipe.window in ("automatic", "compute_loss")
 
 
 def _moved(plan: Plan, *pieces: str, into: Lines | None = None) -> bool:
@@ -211,13 +211,15 @@ def _(plan: Plan) -> bool:
 
 @_mutation("divided twice", "ACC103", "fault", "divide", "backward")
 def _(plan: Plan) -> bool:
+    if plan.recipe.framework == "trainer":
+        return False
     plan.forward.append(mark(f"{plan.n.loss} = {plan.n.loss} / {plan.k}", "fault"))
     return True
 
 
 @_mutation("mean of means", "ACC101", "backward", "loss", "divide")
 def _(plan: Plan) -> bool:
-    if not plan.recipe.varies:
+    if not plan.recipe.varies or plan.recipe.framework == "trainer":
         return False
     _single(plan, plan.size)
     return True
@@ -225,7 +227,7 @@ def _(plan: Plan) -> bool:
 
 @_mutation("counted before the shift", "ACC104", "total", "divide")
 def _(plan: Plan) -> bool:
-    if plan.recipe.task != "causal" or plan.recipe.norm == "share":
+    if plan.recipe.task != "causal" or plan.recipe.norm == "share" or plan.recipe.framework == "trainer":
         return False
     _, _, labels = tasks.inputs(plan)
     right, wrong = tasks.valid(plan, labels), tasks.valid(plan, labels, shifted=False)
@@ -534,6 +536,30 @@ def _(plan: Plan) -> bool:
         return False
     plan.traits.add("clip in every backward")
     plan.update["clip"] = [line.replace(f"self.clip_gradients({plan.n.optimizer}", "self.clip_gradients(self.optimizers()") for line in plan.update["clip"]]
+    return True
+
+
+@_mutation("a mean of its own in compute_loss", "ACC102", "loss", "backward")
+def _(plan: Plan) -> bool:
+    if plan.recipe.framework != "trainer":
+        return False
+    plan.forward = ['labels = inputs["labels"]', "outputs = model(**inputs)", *trainer.cross_entropy(plan, "")]
+    return True
+
+
+@_mutation("super().compute_loss without the count", "ACC102", "loss", "backward")
+def _(plan: Plan) -> bool:
+    if plan.recipe.framework != "trainer" or plan.recipe.norm != "framework":
+        return False
+    plan.forward = [line.replace(", num_items_in_batch=num_items_in_batch", "") for line in plan.forward]
+    return True
+
+
+@_mutation("divided by K in compute_loss", "ACC103", "fault", "divide", "backward")
+def _(plan: Plan) -> bool:
+    if plan.recipe.framework != "trainer":
+        return False
+    plan.forward.append(mark(f"{plan.n.loss} = {plan.n.loss} / self.args.gradient_accumulation_steps", "fault"))
     return True
 
 

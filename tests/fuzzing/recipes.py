@@ -11,14 +11,14 @@ from dataclasses import dataclass, fields, replace
 
 TOKENS = ("tokens", "causal", "masked")  # tasks whose microbatches hold different numbers of valid targets
 AHEAD = ("islice", "buffer", "chunks", "listed")  # windows whose batches are known before their first backward
-DRIVEN = ("automatic", "manual")  # loops that a framework drives: the script holds what happens in a microbatch
+DRIVEN = ("automatic", "manual", "compute_loss")  # loops that a framework drives: the script holds what happens in a microbatch
 OWN = ("modulo", "one based", "nested", "listed", "islice", "buffer")  # windows that scripts write by hand around a framework
 COUNTED = ("modulo", "one based", "skip", "while")  # windows that an index of the epoch counts
 
 FIELDS: dict[str, tuple[str, ...]] = {
-    "framework": ("torch", "accelerate", "fabric", "lightning"),
+    "framework": ("torch", "accelerate", "fabric", "lightning", "trainer"),
     "task": ("regression", "classification", "tokens", "causal", "masked"),
-    "window": ("modulo", "one based", "skip", "while", "counter", "total", "nested", "listed", "islice", "buffer", "chunks", "stream", "accumulate", "automatic", "manual"),
+    "window": ("modulo", "one based", "skip", "while", "counter", "total", "nested", "listed", "islice", "buffer", "chunks", "stream", "accumulate", "automatic", "manual", "compute_loss"),
     "tail": ("drop", "flush", "behind", "carry"),
     "norm": ("loss", "inline", "augmented", "reciprocal", "gradients", "share", "framework"),
     "scaffold": ("flat", "main", "function", "epoch", "class"),
@@ -84,6 +84,8 @@ def allowed(recipe: Recipe, field: str, option: str) -> bool:
     r = recipe
     if r.framework == "lightning":
         return _allowed_in_lightning(r, field, option)
+    if r.framework == "trainer":
+        return option in _TRAINER.get(field, FIELDS[field][:1])
     if option in DRIVEN:
         return False
     if field == "window":
@@ -152,9 +154,15 @@ def allowed(recipe: Recipe, field: str, option: str) -> bool:
 
 
 _LIGHTNING = {
-    "framework": ("lightning",), "task": ("regression", "classification"), "window": DRIVEN, "tail": ("flush",), "scaffold": ("flat", "main"),
+    "framework": ("lightning",), "task": ("regression", "classification"), "window": ("automatic", "manual"), "tail": ("flush",), "scaffold": ("flat", "main"),
     "k": ("constant",), "clip": ("no", "norm", "value"), "schedule": ("none", "step", "lambda", "cosine"), "loss": ("function", "module", "helper"),
     "batch": ("pair", "dict"), "log": ("no", "loss"),
+}  # fmt: skip
+
+
+_TRAINER = {
+    "framework": ("trainer",), "task": ("tokens", "causal"), "window": ("compute_loss",), "norm": ("loss", "augmented", "share", "framework"),
+    "scaffold": ("flat", "main"), "batch": ("dict",),
 }  # fmt: skip
 
 

@@ -78,6 +78,8 @@ def _forget() -> None:
 
 def missing(framework: str) -> str | None:
     """The package that a loop written with this framework needs and that is not installed."""
+    if framework == "trainer":
+        return "nothing that could: the simulation plays a part of what the Trainer runs"
     package = {"accelerate": "accelerate", "fabric": "lightning", "lightning": "lightning"}.get(framework)
     return package if package is not None and importlib.util.find_spec(package) is None else None
 

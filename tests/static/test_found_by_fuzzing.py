@@ -379,3 +379,35 @@ def test_a_prepared_schedule_is_not_to_be_multiplied_by_k():
         assert "ACC801" not in rules(PREPARED.format(first=first, length="total"))
         assert "ACC801" not in rules(PREPARED.format(first=first, length="total * accelerator.num_processes"))
     assert ("ACC801", 15) in said(PREPARED.format(first="", length="total * accum_steps"))
+
+
+OWN_LOSS = """
+import torch.nn.functional as F
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+
+class Own(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None, **kwargs):
+        {loss}
+        return (loss, outputs) if return_outputs else loss
+
+
+model = AutoModelForCausalLM.from_pretrained("llama")
+Own(model=model, args=TrainingArguments("out", gradient_accumulation_steps=4), train_dataset=rows()).train()
+"""
+OWN = 'outputs = model(**inputs); loss = F.cross_entropy(outputs.logits.flatten(0, 1), inputs["labels"].flatten(), ignore_index=-100{})'
+
+
+def test_a_mean_of_its_own_is_summed_by_the_trainer_whatever_its_counts():
+    """Measured: K times the gradient. It was only told where all microbatches have as many targets."""
+    super_ = "loss, outputs = super().compute_loss(model, inputs, return_outputs=True{})"
+    for wrong in (OWN.format(""), super_.format("")):
+        assert rules(OWN_LOSS.format(loss=wrong)) == {"ACC102"}
+    right = (OWN.format(', reduction="sum") / num_items_in_batch #'), super_.format(", num_items_in_batch=num_items_in_batch"), super_.format(", **kwargs"))
+    for loss in right:
+        assert rules(OWN_LOSS.format(loss=loss)) == set()
+
+
+def test_what_the_trainer_counts_is_divided_once():
+    loss = "loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch); loss = loss / self.args.gradient_accumulation_steps"
+    assert rules(OWN_LOSS.format(loss=loss)) == {"ACC103"}

@@ -79,6 +79,10 @@ def _uneven(ledger: Ledger, judgement: Judgement, window: Window, verdict: weigh
         for s in shares
     )
     evidence = _evidence(shares)
+    if inverse and "framework transformers" in ledger.trace.traits:
+        if all(s.weight is not None and s.weight[0] * s.count[0] == 1 for s in shares) and len(shares) == len(verdict.shares) == window.size:
+            judgement.violations.append(_own_mean(shares, window.size, evidence))
+        return
     if not inverse and ("count" not in tags or "cut rows" in ledger.trace.traits):
         # nobody divides by a count of targets: several terms, each with a measure of its own;
         # or the count was taken of a batch that was cut up afterwards
@@ -120,6 +124,14 @@ def _scaled_means(judgement: Judgement, window: Window, shares: tuple[Share, ...
             "ACC103", _own_division(shares),
             f"the loss is divided by the window size twice: the gradient of a window is {size} times too small", evidence, cap=cap,
         ))  # fmt: skip
+
+
+def _own_mean(shares: tuple[Share, ...], size: int, evidence: dict) -> Violation:
+    return Violation(
+        "ACC102", _site(shares),
+        f"the Trainer leaves the division to this loss when it passes num_items_in_batch, and the loss is a mean of its own: {size} microbatches add up to {size} times the gradient",
+        evidence,
+    )  # fmt: skip
 
 
 def _listed(shares: tuple[Share, ...]) -> str:
@@ -182,11 +194,7 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
     if len(factors) != 1 or factor is None:
         return
     if factor == size and "framework transformers" in ledger.trace.traits:
-        judgement.violations.append(Violation(
-            "ACC102", _site(shares),
-            f"the Trainer leaves the division to this loss when it passes num_items_in_batch, and the loss is a mean of its own: {size} microbatches add up to {size} times the gradient",
-            evidence,
-        ))  # fmt: skip
+        judgement.violations.append(_own_mean(shares, size, evidence))
     elif factor == size:
         cap = Confidence.POSSIBLE if assumed else Confidence.CERTAIN
         if assumed and any(s.part.divisions for s in shares) and "batch size" not in tags:

@@ -48,16 +48,19 @@ def _inherited_loss(run: Interpreter, instance: Instance, call: Call) -> Any:
         inputs = run.batch_data("inputs")
     items = run.things.get("num_items_in_batch")
     given = call.get(3, "num_items_in_batch")
-    counted = given is not None and items is not None
+    handed_on = any(argument.star for argument in call.node.args)  # *args, **kwargs: the count may be among them
+    counted = (given is not None or handed_on) and items is not None
     ranks = RANKS if _model(run, instance).kind == "data_parallel" else 1
     weight = Quantity.of(ranks, "world") / items if counted else Quantity.of(1) / run.count(inputs.batch, "valid")
     from accumlint.contract.events import Part
 
-    part = Part(inputs.batch, "valid", weight, reduced_at=call.site, varies=counted)
+    part = Part(inputs.batch, "valid", weight, reduced_at=call.site, varies=True)
     models = frozenset({_model(run, instance).number}) if not isinstance(model, Thing) else model.models
-    loss = Tensor("scalar", "super().compute_loss()", inputs.batch, (part,), models=models, graph=True, sync=frozenset((m, True) for m in models or ()), parallel="ddp", varies=True, basis="valid")
+    parallel = "ddp" if ranks > 1 else ""  # judged as one process: nothing is averaged
+    reached = {"models": models, "graph": True, "sync": frozenset((m, True) for m in models or ()) if parallel else None, "parallel": parallel}
+    loss = Tensor("scalar", "super().compute_loss()", inputs.batch, (part,), varies=True, basis="valid", **reached)
     if call.kwargs.get("return_outputs") is True or (len(call.args) > 2 and call.args[2] is True):
-        return (loss, Tensor("output", "outputs", inputs.batch, models=models, graph=True, parallel="ddp", sync=frozenset((m, True) for m in models or ())))
+        return (loss, Tensor("output", "outputs", inputs.batch, **reached))
     return loss
 
 

@@ -181,7 +181,7 @@ class Lightning(Dialect):
         return f"self.clip_gradients({plan.n.optimizer}, {limit})"
 
 
-_DIALECTS = {"lightning": Lightning("lightning", True), "torch": Dialect(), "accelerate": Accelerate("accelerate", True), "fabric": Fabric("fabric", True)}
+_DIALECTS = {"trainer": Dialect("trainer"), "lightning": Lightning("lightning", True), "torch": Dialect(), "accelerate": Accelerate("accelerate", True), "fabric": Fabric("fabric", True)}
 
 
 def of(plan: Plan) -> Dialect:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..plan import OBJECTS, Plan, State
 from ..script import Lines, indented, mark
-from . import dialects, lightning, tasks, windows
+from . import dialects, lightning, tasks, trainer, windows
 
 EPOCHS = 2
 
@@ -58,7 +58,7 @@ def write(plan: Plan) -> Lines:
     """All lines of the script."""
     r = plan.recipe
     _fold(plan)
-    body = lightning.write(plan) if r.framework == "lightning" else _SCAFFOLDS[r.scaffold](plan)
+    body = {"lightning": lightning.write, "trainer": trainer.write}.get(r.framework, _SCAFFOLDS[r.scaffold])(plan)
     data = tasks.dataset(plan)
     head: Lines = sorted(plan.imports, key=lambda line: (line.startswith("from"), line))
     if r.k == "argument":

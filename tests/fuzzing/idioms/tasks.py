@@ -81,6 +81,8 @@ def _rows(plan: Plan) -> Lines:
         ]
     causal = recipe.task == "causal"
     lengths = TARGETS if causal else tuple((first + SHIFT, second + SHIFT) for first, second in TARGETS)
+    if recipe.framework == "trainer":
+        return _dictionaries(plan)
     dealt = ["batch, row = divmod(index, 2)", "number, rank = divmod(batch, 2)"] if recipe.framework == "accelerate" else ["place, rank = divmod(index, 2)", "number, row = divmod(place, 2)"]
     column = "place // 2 + 1" if causal else "place // 2"
     return [
@@ -100,6 +102,21 @@ def _rows(plan: Plan) -> Lines:
         "        for place in range(row, LENGTHS[number][rank], 2):",
         f"            y[{column}] = x[{column}]",
         f"        {pair}",
+    ]
+
+
+def _dictionaries(plan: Plan) -> Lines:
+    """Rows as a Trainer takes them."""
+    return [
+        "class Sentences(Dataset):",
+        "    def __len__(self):",
+        f"        return {LENGTH}",
+        "",
+        "    def __getitem__(self, index):",
+        "        ids = torch.arange(10) % 16",
+        "        labels = torch.full_like(ids, -100)",
+        "        labels[1 : index % 5 + 3] = ids[1 : index % 5 + 3]",
+        '        return {"input_ids": ids, "labels": labels}',
     ]
 
 

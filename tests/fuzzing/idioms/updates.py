@@ -5,12 +5,15 @@ from __future__ import annotations
 from ..plan import Plan, State
 from ..recipes import AHEAD
 from ..script import Lines, indented, mark
-from . import dialects, tasks
+from . import dialects, tasks, trainer
 
 
 def normalise(plan: Plan) -> None:
     """Forward, backward and the division that belongs to the recipe."""
     r, n = plan.recipe, plan.n
+    if r.framework == "trainer":
+        plan.forward = trainer.loss(plan)
+        return
     dialect = dialects.of(plan)
     ranks = dialect.world(plan)
     world = f" * {ranks}" if r.ddp != "none" else ""

@@ -36,6 +36,8 @@ def prepare(plan: Plan) -> None:
         plan.sync = f"{full} or {plan.last}" if r.tail in ("flush", "behind") else full
         if r.tail in ("flush", "behind"):
             plan.size = f"min({k}, {length} - {zero} // {k} * {k})"
+    elif r.framework == "trainer":
+        return
     elif r.framework == "lightning":
         length = "self.trainer.num_training_batches"
         plan.gate = plan.sync = f"({n.i} + 1) % {k} == 0 or self.trainer.is_last_batch"
