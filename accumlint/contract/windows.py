@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from accumlint.contract.events import Event, Kind, Trace
 from accumlint.contract.quantity import Quantity
@@ -41,32 +42,32 @@ class Window:
     stale: list[Contribution]
     foreign: list[Contribution] = field(default_factory=list)
 
-    @property
+    @cached_property
     def microbatches(self) -> list[int]:
         """Microbatches whose backward belongs to the window, erased ones included, in order."""
         seen = dict.fromkeys(c.event.microbatch for c in self.contributions)
         return list(seen)
 
-    @property
+    @cached_property
     def contributions(self) -> list[Contribution]:
         return sorted([*self.fresh, *(c for c, _ in self.erased)], key=lambda c: c.order)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of microbatches."""
         return len(self.microbatches)
 
-    @property
+    @cached_property
     def batches(self) -> int:
         """Number of microbatches of data in the losses: more than one where a single backward takes their sum."""
         return len({part.batch for c in self.fresh for part in c.event.details["parts"] if part.weight is not None})
 
-    @property
+    @cached_property
     def alive(self) -> int:
         """Number of microbatches whose gradient reaches the step."""
         return len({c.event.microbatch for c in self.fresh})
 
-    @property
+    @cached_property
     def crosses(self) -> bool:
         """The window holds microbatches from both sides of the end of a microbatch loop."""
         inside = False
@@ -80,7 +81,7 @@ class Window:
                 left = True
         return False
 
-    @property
+    @cached_property
     def after_loop(self) -> bool:
         """The step stands after the end of the microbatch loop: a flush."""
         for event in reversed(self.events[:-1]):
@@ -126,7 +127,7 @@ class Ledger:
     alone: bool  # no other group of optimizers takes part in the trace
     certain_models: bool  # it is known which backward feeds which optimizer
 
-    @property
+    @cached_property
     def sizes(self) -> list[int]:
         return [window.size for window in self.windows]
 
@@ -140,7 +141,7 @@ class Ledger:
         around = frozenset.intersection(*(frozenset(e.gates) for e in backwards)) if backwards else frozenset()
         return around - self.trace.boundaries
 
-    @property
+    @cached_property
     def usual(self) -> int:
         """The size of most windows (the larger one of equals); 0 without windows."""
         sizes = [size for size in self.sizes if size]
@@ -150,7 +151,7 @@ class Ledger:
         best = max(counts.values())
         return max(size for size, count in counts.items() if count == best)
 
-    @property
+    @cached_property
     def accumulates(self) -> bool:
         return any(size > 1 for size in self.sizes) or len({c.event.microbatch for w in self.windows for c in w.stale}) > 1
 

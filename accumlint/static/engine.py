@@ -147,9 +147,7 @@ class Places:
         index = site - module.base
         if not 0 <= index < len(module.sites):
             return None
-        positions = self._positions.get(module.base)
-        if positions is None:
-            positions = self._positions[module.base] = Positions(module.tree, module.source, module.starts)
+        positions = self._positions_in(module)
         node = module.sites[index]
         place = positions.of(index, node)
         if place is None:
@@ -160,9 +158,20 @@ class Places:
             end = positions.of(index, head) or place
         return Span(module.path, place.line, place.column + 1, end.end_line, end.end_column + 1)
 
-    def line(self, site: int) -> int:
-        found = self.span(site)
-        return found.line if found is not None else 1
+    def definition(self, function: ir.Function) -> int:
+        """The line of a function, for which nothing is positioned where its name tells."""
+        module = self._module_of(function.site)
+        line = self._positions_in(module).definition(function.site - module.base, function.name) if module is not None else None
+        if line is None:
+            span = self.span(function.site)
+            line = span.line if span is not None else 1
+        return line
+
+    def _positions_in(self, module: ir.Module) -> Positions:
+        positions = self._positions.get(module.base)
+        if positions is None:
+            positions = self._positions[module.base] = Positions(module.tree, module.source, module.starts)
+        return positions
 
 
 @dataclass
@@ -354,7 +363,7 @@ def _without_twins(findings: list[Finding]) -> list[Finding]:
 
 def _loop_report(root: Explored, judged: Judged, places: Places) -> LoopReport:
     function = root.root.function
-    line = places.line(function.site) if function is not None else 1
+    line = places.definition(function) if function is not None else 1
     window = ""
     names = sorted(root.window_names.items(), key=lambda item: (item[1], item[0]))
     if names:

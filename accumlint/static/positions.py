@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
+from accumlint.static.structure import python_tree
+
 
 class Place(NamedTuple):
     """Where a node stands: lines 1-based, columns 0-based in code points, as libcst counts them."""
@@ -44,7 +46,7 @@ class Positions:
         self._tree = tree
         self._source = source
         self._starts = starts
-        self._lines: list[int] | None = None
+        self._python: list[ast.stmt | None] | None = None
         self._known: dict[int, tuple[Mapping[cst.CSTNode, CodeRange], int]] = {}
 
     def of(self, site: int, node: cst.CSTNode) -> Place | None:
@@ -58,28 +60,39 @@ class Positions:
             return None
         return Place(found.start.line + shift, found.start.column, found.end.line + shift, found.end.column)
 
+    def definition(self, site: int, name: str) -> int | None:
+        """The line of the only function of that name in the statement of the site; None if there are several, or none."""
+        number = bisect.bisect_right(self._starts, site) - 1
+        statement = self._in_python(number)
+        if statement is None:
+            return None
+        found = [
+            node.lineno for node in ast.walk(statement) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
+        ]
+        return found[0] if len(found) == 1 else None
+
     def _statement(self, number: int) -> tuple[Mapping[cst.CSTNode, CodeRange], int]:
         """Positions inside one top-level statement, and the number of lines to add to them."""
-        lines = self._statement_lines()
-        statement = self._tree.body[number] if 0 <= number < len(self._tree.body) else None
-        inside = written(self._tree, statement) if lines and statement is not None else None
-        if not lines or not inside or statement not in inside:
+        python = self._in_python(number)
+        statement = self._tree.body[number] if python is not None else None
+        inside = written(self._tree, statement) if statement is not None else None
+        if python is None or not inside or statement not in inside:
             return self._whole(), 0
-        return inside, lines[number] - inside[statement].start.line
+        return inside, python.lineno - inside[statement].start.line
 
-    def _statement_lines(self) -> list[int]:
-        """The first line of every top-level statement as Python sees it; empty where the parsers disagree."""
-        if self._lines is None:
+    def _in_python(self, number: int) -> ast.stmt | None:
+        """The first of the statements that Python sees in a top-level statement; None where the parsers disagree."""
+        if self._python is None:
             try:
-                statements = [statement.lineno for statement in ast.parse(self._source).body]
+                statements = python_tree(self._source).body
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 statements = []
-            lines, position = [], 0
+            found, position = [], 0
             for statement in self._tree.body:
-                lines.append(statements[position] if position < len(statements) else 0)
+                found.append(statements[position] if position < len(statements) else None)
                 position += len(statement.body) if isinstance(statement, cst.SimpleStatementLine) else 1
-            self._lines = lines if position == len(statements) else []
-        return self._lines
+            self._python = found if position == len(statements) else []
+        return self._python[number] if 0 <= number < len(self._python) else None
 
     def _whole(self) -> Mapping[cst.CSTNode, CodeRange]:
         if -1 not in self._known:

@@ -7,6 +7,7 @@ backward, a framework's trainer or an owned window can hide behind.
 from __future__ import annotations
 
 import ast
+import functools
 
 NO_TRAINING_LOOP = "no-training-loop"  # what a file is called that ends here
 
@@ -18,13 +19,22 @@ HOOKS = frozenset({"training_step", "compute_loss", "compute_loss_func", "train_
 OWNERS = frozenset({"Accelerator", "TrainingArguments", "Trainer", "Fabric", "accumulate", "no_sync", "no_backward_sync", "SFTConfig"})
 
 
+@functools.lru_cache(maxsize=1)
+def python_tree(data: bytes) -> ast.Module:
+    """The file as Python's own parser sees it; the last one is kept, since positions ask for the same file again.
+
+    Raises what ``ast.parse`` raises.
+    """
+    return ast.parse(data)
+
+
 def worth_simulating(data: bytes) -> bool:
     """Whether the file can hold an accumulation window. What this Python cannot parse is kept: libcst may.
 
     Raises RecursionError for what is nested too deeply for Python itself: libcst would need minutes and gigabytes.
     """
     try:
-        tree = ast.parse(data)
+        tree = python_tree(data)
     except (RecursionError, MemoryError) as error:
         raise RecursionError(str(error)) from error
     except SyntaxError as error:
