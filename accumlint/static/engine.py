@@ -162,10 +162,11 @@ class Places:
         """The line of a function, for which nothing is positioned where its name tells."""
         module = self._module_of(function.site)
         line = self._positions_in(module).definition(function.site - module.base, function.name) if module is not None else None
-        if line is None:
-            span = self.span(function.site)
-            line = span.line if span is not None else 1
-        return line
+        return line if line is not None else self.line(function.site)
+
+    def line(self, site: int) -> int:
+        found = self.span(site)
+        return found.line if found is not None else 1
 
     def _positions_in(self, module: ir.Module) -> Positions:
         positions = self._positions.get(module.base)

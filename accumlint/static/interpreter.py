@@ -22,7 +22,7 @@ from accumlint.static import syntax as ir
 from accumlint.static.evidence import Outputs
 from accumlint.static.placeholders import reserved
 from accumlint.static.values import (
-    MISSING, Batches, ClassValue, Closure, Context, External, Gradient, Instance, Method, Parameters, Partial, Stream, Tensor,
+    MISSING, Batches, ClassValue, Closure, Context, External, Gradient, Imported, Instance, Method, Parameters, Partial, Stream, Tensor,
     Test, Thing, Unknown, last_name,
 )  # fmt: skip
 from accumlint.static.vocabulary import Vocabulary
@@ -1102,35 +1102,45 @@ class Interpreter:
 
     def _import(self, statement: ir.Import, frame: Frame) -> None:
         for local, origin in statement.names:
-            if frame.module is not None and frame.module.resolve is not None:
-                found = self._import_local(origin, local, frame)
-                if found is not MISSING:
-                    if local != "*":
-                        frame.names[local] = found
-                    continue
-            if local != "*":
-                frame.names[local] = External(origin)
+            if frame.module is None or frame.module.resolve is None:
+                if local != "*":
+                    frame.names[local] = External(origin)
+            elif local == "*":
+                self._import_all(origin, frame)
+            else:
+                frame.names[local] = Imported(origin, frame.module)
 
-    def _import_local(self, origin: str, local: str, frame: Frame) -> Any:
-        """A name imported from a file of the checked tree, or MISSING."""
-        assert frame.module is not None
-        whole = frame.module.resolve(frame.module, origin)
-        if whole is not None and local != "*":
+    def held(self, names: dict[str, Any], name: str) -> Any:
+        """What a name holds, MISSING if nothing; what was only imported so far is looked for now.
+
+        Most of what a script imports has no part in its windows, and files are read for nothing else.
+        """
+        value = names.get(name, MISSING)
+        if type(value) is Imported:
+            names[name] = External(value.origin)  # for those who ask while two files import each other
+            value = names[name] = self._imported(value)
+        return value
+
+    def _imported(self, name: Imported) -> Any:
+        """A module or a name out of a file of the checked tree; External if it comes from anywhere else."""
+        module, origin = name.importer, name.origin
+        whole = module.resolve(module, origin)
+        if whole is not None:
             self.prepare_module(whole)
             return ("module", whole)
         head, _, tail = origin.rpartition(".")
         if origin.startswith(".") and not head.strip("."):
             head, tail = origin[: len(origin) - len(origin.lstrip("."))], origin.lstrip(".")
-        target = frame.module.resolve(frame.module, head if local != "*" else origin) if (head or local == "*") else None
-        if target is None or target is self.module:
-            return MISSING
-        names = self.prepare_module(target).names
-        if local == "*":
-            for name, value in names.items():
+        target = module.resolve(module, head) if head else None
+        found = self.held(self.prepare_module(target).names, tail) if target is not None and target is not self.module else MISSING
+        return found if found is not MISSING else External(origin)
+
+    def _import_all(self, origin: str, frame: Frame) -> None:
+        target = frame.module.resolve(frame.module, origin)
+        if target is not None and target is not self.module:
+            for name, value in self.prepare_module(target).names.items():
                 if not name.startswith("_"):
                     frame.names.setdefault(name, value)
-            return None
-        return names.get(tail, MISSING)
 
     def _assertion(self, statement: ir.Assertion, frame: Frame) -> None:
         value = self.eval(statement.test, frame)
@@ -1166,7 +1176,7 @@ class Interpreter:
         scope: Frame | None = frame
         while scope is not None:
             if name in scope.names:
-                return scope.names[name]
+                return self.held(scope.names, name)
             scope = scope.parent
         return MISSING
 
@@ -1178,7 +1188,7 @@ class Interpreter:
         if module is not None:
             top = self.module_frame(module)
             if node.id in top.names:
-                return top.names[node.id]
+                return self.held(top.names, node.id)
             if node.id in module.classes:
                 return ClassValue(module.classes[node.id], top)
             for function in module.functions:
@@ -1400,9 +1410,9 @@ class Interpreter:
         return Method(value, name, site)
 
     def _module_attribute(self, module: ir.Module, name: str, site: int) -> Any:
-        names = self.prepare_module(module).names
-        if name in names:
-            return names[name]
+        found = self.held(self.prepare_module(module).names, name)
+        if found is not MISSING:
+            return found
         return self.unknown(f"{module.name}.{name}", site)
 
     def _class_frame(self, cls: ir.Class) -> Frame:

@@ -156,6 +156,14 @@ class External:
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class Imported:
+    """What an import binds a name to until somebody uses it."""
+
+    origin: str
+    importer: ir.Module
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Method:
     """A method of an abstract value, not called yet."""
 
