@@ -406,6 +406,10 @@ class Interpreter:
             return parts[0]
         if op == "not":
             return not self.truth(parts[0], None if default is None else not default)
+        if op == "checks":
+            # `if args.do_train and os.listdir(args.output_dir): raise`: it takes one of them to get by, the last
+            first = all([self.truth(part, None) for part in parts[:-1]])
+            return self.truth(parts[-1], False if first else None) and first
         if op == "and":
             return all([self.truth(part, default) for part in parts])
         if op == "or":
@@ -603,6 +607,8 @@ class Interpreter:
                 default = trains[0]
             elif body_ends == "raise" and else_ends != "raise":
                 default = False
+                if isinstance(value, Test) and value.op == "and":
+                    value = Test("checks", value.parts, value.key, value.batch, value.local, value.tags)
             elif else_ends == "raise" and statement.orelse:
                 default = True
             elif body_ends and not statement.orelse:

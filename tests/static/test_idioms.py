@@ -1183,3 +1183,38 @@ def test_a_count_of_all_ranks_without_a_word_of_the_world_size():
     """Whether somebody averages over ranks is not known: nothing is said of it."""
     assert said(CHECKED.replace("self.world_size / tokens", "1 / tokens")) == {"ACC502", "ACC702"}
     assert "ACC108" in said(CHECKED.replace("                    tokens = 0\n", ""))
+
+
+TWO_LIMITS = """
+import os
+
+import torch
+from torch.cuda.amp import GradScaler
+
+
+def clipper(args):
+    if args.clip_value is not None and args.clip_norm is not None:
+        raise ValueError("one of them")
+    if args.clip_value is not None:
+        return lambda parameters: torch.nn.utils.clip_grad_value_(parameters, args.clip_value)
+    return None
+
+
+def train(args, model, loader, optimizer):
+    scaler = GradScaler()
+    clip = clipper(args)
+    for i, batch in enumerate(loader):
+        scaler.scale(model(batch).mean() / args.accum).backward()
+        if (i + 1) % args.accum == 0 or i + 1 == len(loader):
+            if clip is not None:
+                clip(model.parameters())
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_check_that_two_things_are_not_both_set_leaves_one_of_them_set():
+    assert errors(TWO_LIMITS) == {"ACC402"}
+    unscaled = TWO_LIMITS.replace("            if clip is not None:", "            scaler.unscale_(optimizer)\n            if clip is not None:")
+    assert errors(unscaled) == set()
