@@ -17,7 +17,7 @@ from accumlint.contract.verdicts import Judgement, Violation
 from accumlint.contract.windows import Ledger, Window
 from accumlint.findings import Confidence, Detail, FileReport, Finding, LoopReport, Related, Severity, Span
 from accumlint.static import syntax as ir
-from accumlint.static.evidence import pads_by_hand
+from accumlint.static.evidence import shows_padding
 from accumlint.static.explore import MAX_PATHS, MAX_STEPS, SHIFTED_LENGTH, Explored, Explorer
 from accumlint.static.positions import Positions, header
 from accumlint.static.project import SITES_PER_MODULE, Project, Trees
@@ -116,7 +116,7 @@ def speaks_of_ignored_labels(source: bytes) -> bool:
 
 def spoken_of(source: bytes) -> frozenset[str]:
     """Traits that the text of a script shows, whatever of it is simulated."""
-    told = {"ignored labels": speaks_of_ignored_labels(source), "pads by hand": pads_by_hand(source)}
+    told = {"ignored labels": speaks_of_ignored_labels(source), "shows padding": shows_padding(source)}
     return frozenset(trait for trait, holds in told.items() if holds)
 
 

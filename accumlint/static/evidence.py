@@ -87,11 +87,22 @@ def _ratios(statements: list[ir.Stmt]) -> Iterator[tuple[str, str]]:
 
 
 _PADS_BY_HAND = re.compile(rb"\[\s*[\w.]*pad\w*\s*\]\s*\*")
+_COUNTS_REAL = re.compile(rb"\(\s*\w*(?:ids|tokens)\s*!=\s*(?:0|[\w.]*pad\w*)\s*\)\.sum\(|\w(?:ids|tokens)\.ne\(\s*(?:0|[\w.]*pad\w*)\s*\)\.sum\(")
 
 
-def pads_by_hand(source: bytes) -> bool:
-    """``ids += [tokenizer.pad_token_id] * missing``: sequences are filled up to one length."""
-    return _PADS_BY_HAND.search(source) is not None
+def shows_padding(source: bytes) -> bool:
+    """``ids += [tokenizer.pad_token_id] * missing``: sequences are filled up; ``(ids != 0).sum()``: the others are counted."""
+    return _PADS_BY_HAND.search(source) is not None or _COUNTS_REAL.search(source) is not None
+
+
+def perplexed(module: ir.Module) -> frozenset[str]:
+    """Names of callees that return a perplexity beside their loss, which is a mean over tokens then."""
+    bodies = (module.body, *(function.body for function in module.functions))
+    return frozenset(
+        _last(statement.value.func)  # type: ignore[attr-defined]
+        for body in bodies for statement in ir.walk_statements(body)
+        if any(name.lower() in ("ppl", "perplexity") for name in _unpacked(statement))
+    )  # fmt: skip
 
 
 # a mask of what is predicted, next to the tokens themselves; where to attend or to paint is another matter

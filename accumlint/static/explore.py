@@ -9,7 +9,7 @@ from typing import Any
 
 from accumlint.contract.events import Event, Kind, Trace
 from accumlint.static import syntax as ir
-from accumlint.static.evidence import counted_outputs
+from accumlint.static.evidence import counted_outputs, perplexed
 from accumlint.static.interpreter import Abort, Interpreter, Learned, OutOfBudget, Relearn
 from accumlint.static.vocabulary import Vocabulary
 
@@ -151,6 +151,7 @@ class Explorer:
         self.receivers = receivers_of(module)
         self.rebound = rebound_windows(module, vocabulary)
         self.outputs = counted_outputs(module)
+        self.perplexed = perplexed(module)
         self.spoken = spoken  # traits that the text of the script has
         self.steps_left = MAX_STEPS
         self.covered: set[ir.Function] = set()
@@ -215,7 +216,10 @@ class Explorer:
                 self.around_names.setdefault(name, site)
 
     def _interpreter(self, learned: Learned, **options: Any) -> Interpreter:
-        run = Interpreter(self.module, self.vocabulary, learned, receivers=self.receivers, rebound=self.rebound, outputs=self.outputs, **options)
+        run = Interpreter(
+            self.module, self.vocabulary, learned, receivers=self.receivers, rebound=self.rebound, outputs=self.outputs,
+            perplexed=self.perplexed, **options,
+        )  # fmt: skip
         run.budget = min(run.budget, max(self.steps_left, 0))
         run.traits |= self.spoken
         return run

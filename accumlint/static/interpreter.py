@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from accumlint.contract.events import Event, Kind, Subject
+from accumlint.contract.events import Event, Horizon, Kind, Subject
 from accumlint.contract.quantity import RANKS, Quantity, quantity
 from accumlint.static import frameworks, tensors
 from accumlint.static import syntax as ir
@@ -152,6 +152,7 @@ class Interpreter:
         receivers: dict[str, frozenset[str]] | None = None,
         rebound: frozenset[str] = frozenset(),
         outputs: dict[str, Outputs] | None = None,
+        perplexed: frozenset[str] = frozenset(),
     ) -> None:
         self.module = module
         self.vocabulary = vocabulary
@@ -169,6 +170,7 @@ class Interpreter:
         self.budget = budget
         self.receivers = receivers or {}
         self.outputs = outputs or {}  # by name of a model: how its outputs belong together
+        self.perplexed = perplexed  # names of models that return a perplexity
         self.rebound = rebound  # spellings of K that are assigned more than once: their first value is a fallback
         self.events: list[Event] = []
         self.subjects: dict[int, Subject] = {}
@@ -336,8 +338,14 @@ class Interpreter:
         made.guessed = True
         if kind in ("model", "data_parallel", "sharded"):
             made.models = frozenset({made.number})
+        self._note_length(made, value)
         self.things[value.key] = made
         return made
+
+    def _note_length(self, made: Any, value: Unknown) -> None:
+        """A scheduler that was made by something unseen, which was told how many batches there are."""
+        if isinstance(made, Thing) and made.kind == "scheduler" and "len" in value.tags and self.subjects[made.number].horizon is None:
+            self.subjects[made.number].horizon = Horizon(made.site, Quantity.symbol(value.key, *value.tags), made.name)
 
     # decisions
 
@@ -407,8 +415,9 @@ class Interpreter:
         if op == "not":
             return not self.truth(parts[0], None if default is None else not default)
         if op == "checks":
-            # `if args.do_train and os.listdir(args.output_dir): raise`: it takes one of them to get by, the last
-            first = all([self.truth(part, None) for part in parts[:-1]])
+            # `if args.do_train and os.listdir(args.output_dir): raise`: it takes one of them to get by, the last, if none is
+            # about the data of a microbatch, which is as it should be
+            first = all([self.truth(part, False if _facts(part)[0] >= 0 else None) for part in parts[:-1]])
             return self.truth(parts[-1], False if first else None) and first
         if op == "and":
             return all([self.truth(part, default) for part in parts])
@@ -2434,6 +2443,7 @@ class Interpreter:
                 known = self.things.get(value.key)
                 if known is None:
                     known = self.things[value.key] = self.parameter(name, parameter, value.key)
+                    self._note_length(known, value)
                 return known
         return self.named(name, value, -1)
 

@@ -68,7 +68,7 @@ def as_scalar(tensor: Tensor, counts: Counts, reduced_at: int) -> Tensor:
     weight = scale / counts(tensor.batch, tensor.basis) if scale is not None else None
     part = Part(
         tensor.batch, tensor.basis, weight, assumed=not tensor.mean_known, reason=_why(tensor, weight),
-        reduced_at=reduced_at, divisions=tensor.divisions, varies=tensor.varies,
+        reduced_at=reduced_at if tensor.padded < 0 else tensor.padded, divisions=tensor.divisions, varies=tensor.varies,
     )  # fmt: skip
     return changed(tensor, form="scalar", parts=(part,))
 
@@ -87,14 +87,14 @@ def reduce_mean(tensor: Tensor, counts: Counts, site: int) -> Tensor:
     scale = tensor.scale
     # a mean after a mask still divides by all elements, masked ones included: that number is a constant
     weight = scale / counts(tensor.batch, "fixed" if tensor.masked else tensor.basis) if scale is not None else None
-    part = Part(tensor.batch, tensor.basis, weight, assumed=tensor.padded, reduced_at=site, divisions=tensor.divisions,
+    part = Part(tensor.batch, tensor.basis, weight, assumed=tensor.padded >= 0, reduced_at=site if tensor.padded < 0 else tensor.padded, divisions=tensor.divisions,
                 varies=tensor.varies, reason="" if weight is not None else "unknown factor")
     return changed(tensor, form="scalar", parts=(part,))
 
 
 def over_padding(tensor: Tensor) -> Tensor:
     """A loss over padded targets is taken for a mean over the others, as many as every microbatch happens to have."""
-    return changed(tensor, basis="valid", varies=True) if tensor.padded and tensor.form == "output" else tensor
+    return changed(tensor, basis="valid", varies=True) if tensor.padded >= 0 and tensor.form == "output" else tensor
 
 
 def reduce_sum(tensor: Tensor, site: int) -> Tensor:

@@ -86,7 +86,7 @@ class Tensor:
     count: Quantity | None = None  # for masks that were summed per row: the vector's own total
     mean_known: bool = False  # an output that is known to be a mean (the loss of a Hugging Face model)
     clamped: bool = False
-    padded: bool = False  # the loss of a model that is not shown, over targets that the script shows to be padded
+    padded: int = -1  # the call of a model that is not shown, if its loss runs over targets that the script shows to be padded
     several: bool = False  # computed from the data of several microbatches at once
     leaf: bool = False  # data that asks for its own gradient
 

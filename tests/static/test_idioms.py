@@ -1218,3 +1218,47 @@ def test_a_check_that_two_things_are_not_both_set_leaves_one_of_them_set():
     assert errors(TWO_LIMITS) == {"ACC402"}
     unscaled = TWO_LIMITS.replace("            if clip is not None:", "            scaler.unscale_(optimizer)\n            if clip is not None:")
     assert errors(unscaled) == set()
+
+
+PERPLEXITY = """
+from lm import load
+
+
+def train(args, loader, optimizer):
+    model = load(args)
+    seen = 0
+    for step, (input_ids, label_ids) in enumerate(loader):
+        loss, ppl = model(input_ids, label_ids)
+        (loss / args.accum_steps).backward()
+        seen += (input_ids != 0).sum().item()
+        if (step + 1) % args.accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_perplexity_beside_the_loss_and_a_count_of_the_tokens_that_are_no_padding():
+    assert errors(PERPLEXITY) == {"ACC101"}
+    assert errors(PERPLEXITY.replace("ppl", "accuracy")) == set()
+    assert errors(PERPLEXITY.replace("(input_ids != 0).sum().item()", "input_ids.numel()")) == set(), "all of one length"
+
+
+LENGTH_TOLD = """
+from utils import build_scheduler
+
+
+def train(model, loader, optimizer, accum_steps):
+    scheduler = build_scheduler(optimizer, epoch_steps=len(loader))
+    for step, batch in enumerate(loader):
+        (model(batch).mean() / accum_steps).backward()
+        if (step + 1) % accum_steps == 0 or step + 1 == len(loader):
+            optimizer.step()
+            optimizer.zero_grad()
+        scheduler.step()
+"""
+
+
+def test_a_scheduler_that_is_told_the_number_of_microbatches_moves_with_them():
+    assert errors(LENGTH_TOLD) == set()
+    assert errors(LENGTH_TOLD.replace("len(loader))\n", "len(loader) // accum_steps)\n")) == {"ACC202"}
+    assert errors(LENGTH_TOLD.replace(", epoch_steps=len(loader)", "")) == {"ACC202"}

@@ -102,23 +102,23 @@ def _uneven(ledger: Ledger, judgement: Judgement, window: Window, verdict: weigh
     cap = Confidence.POSSIBLE if verdict.assumed else Confidence.CERTAIN
     part = shares[0].part
     site = part.divisions[-1] if part.divisions else shares[0].site
+    if "batch size" in tags and _masses(verdict.shares, ledger.trace.ranks) == {1} and part.reduced_at >= 0:
+        site = part.reduced_at  # what it is divided by is no window: the mean itself is all there is to see
     related = [(part.reduced_at, "the mean is taken here")] if part.reduced_at >= 0 else []
     judgement.violations.append(Violation("ACC101", site, message, evidence, cap=cap, related=related))
-    _scaled_means(judgement, window, verdict.shares, evidence, cap)
+    _scaled_means(ledger, judgement, window, verdict.shares, evidence, cap)
 
 
-def _scaled_means(judgement: Judgement, window: Window, shares: tuple[Share, ...], evidence: dict, cap: Confidence) -> None:
+def _scaled_means(
+    ledger: Ledger, judgement: Judgement, window: Window, shares: tuple[Share, ...], evidence: dict, cap: Confidence
+) -> None:
     """Means of several microbatches that are also summed, or divided twice: a fault of its own, with a mend of its own."""
     if window.size < 2 or len(shares) != window.size or _sum_is_likely(shares):
         return
-    masses = {sum((w * n for w, n in zip(s.weight, s.count)), Fraction(0)) for s in shares if s.weight is not None}
+    masses = _masses(shares, ledger.trace.ranks)
     size = window.size
-    if masses == {Fraction(1)}:
-        judgement.violations.append(Violation(
-            "ACC102", _site(shares),
-            f"the mean losses of {size} microbatches are summed, never divided by {size}: the gradient of a window is {size} times that of the large batch",
-            evidence, cap=cap,
-        ))  # fmt: skip
+    if masses == {1}:
+        judgement.violations.append(_summed(shares, size, evidence, cap))
     elif masses == {Fraction(1, size * size)} and all("K" in s.tags for s in shares):
         judgement.violations.append(Violation(
             "ACC103", _own_division(shares),
@@ -131,6 +131,22 @@ def _own_mean(shares: tuple[Share, ...], size: int, evidence: dict) -> Violation
         "ACC102", _site(shares),
         f"the Trainer leaves the division to this loss when it passes num_items_in_batch, and the loss is a mean of its own: {size} microbatches add up to {size} times the gradient",
         evidence,
+    )  # fmt: skip
+
+
+def _masses(shares: tuple[Share, ...], ranks: int) -> set[Fraction]:
+    """What the weights of each microbatch sum to on one rank, the average over ranks undone: 1 for a mean that nothing divides."""
+    return {s.weight[0] * s.count[0] * (ranks if s.averaged else 1) for s in shares if s.weight is not None}
+
+
+def _summed(shares: tuple[Share, ...], size: int, evidence: dict, cap: Confidence) -> Violation:
+    """ACC102: the means of the microbatches of a window are added up."""
+    own = any("batch size" in s.tags for s in shares) and any(s.part.divisions for s in shares)
+    what = "divided by the size of one of them only" if own else f"never divided by {size}"
+    return Violation(
+        "ACC102", _own_division(shares) if own else _site(shares),
+        f"the mean losses of {size} microbatches are summed, {what}: the gradient of a window is {size} times that of the large batch",
+        evidence, cap=cap,
     )  # fmt: skip
 
 
@@ -201,13 +217,7 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
             return  # scaled by a share that comes out as 1 here: pieces that the simulation did not cut
         if _sum_is_likely(shares) or any(name.startswith("#") and power < 0 for s in shares for name, power in s.symbols):
             return
-        own = "batch size" in tags and any(s.part.divisions for s in shares)
-        what = "divided by the size of one of them only" if own else f"never divided by {told}"
-        judgement.violations.append(Violation(
-            "ACC102", _own_division(shares) if own else _site(shares),
-            f"the mean losses of {told} microbatches are summed, {what}: the gradient of a window is {told} times that of the large batch",
-            evidence, cap=cap,
-        ))  # fmt: skip
+        judgement.violations.append(_summed(shares, told, evidence, cap))
     elif factor == Fraction(1, size):
         judgement.violations.append(Violation(
             "ACC103", _own_division(shares),

@@ -60,7 +60,7 @@ def _attribute(run: Interpreter, value: Tensor, name: str, site: int) -> Any:
         rest = tuple(Quantity.symbol(f"{value.role or 'data'}.shape[{i}]") for i in range(1, 4))
         return (rows, *rest)
     if name.endswith("loss") and value.form == "output":
-        out = changed(value, key=f"{value.key}.{name}", mean_known=True, padded=False)
+        out = changed(value, key=f"{value.key}.{name}", mean_known=True, padded=-1)
         return run.registry.table.roles["model_loss"](run, out)
     if value.form in ("data", "mask"):
         return _with_path(value, "." + name)

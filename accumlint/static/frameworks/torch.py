@@ -336,7 +336,9 @@ def _horizon(run: Interpreter, call: Call) -> Horizon | None:
                 value, keyword = call.kwargs[word], word
                 break
     if value is None:
-        return None
+        # get_scheduler(optimizer, epoch_steps=len(loader)): as long as so many of some unit
+        told = next((v for v in call.values if isinstance(v, Quantity) and "len" in v.tags), None)
+        return Horizon(site, Quantity.symbol(call.key, *told.tags), name) if told is not None else None
     number = run.numeric(value)
     return Horizon(_argument_site(run, call, keyword, site, position), number, name, keyword)
 
@@ -837,12 +839,12 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None) -> 
         if not outermost:
             # a layer inside the model: what was masked on its way in selects none of the targets of its output
             result.basis, result.varies = "fixed", False
-        result.padded = _padded_targets(run, target, call)
+        result.padded = call.site if _padded_targets(run, target, call) else -1
         items = call.kwargs.get("num_items_in_batch")
         if isinstance(items, Quantity):
             result.count = items  # the model divides its summed loss by this count
         elif call.name in run.outputs:
-            result = _counted(run, result, run.outputs[call.name])
+            result = _counted(run, result, run.outputs[call.name], call.site)
     graph = not run.no_grad
     frozen = all(run.things.get(f"frozen {m}") for m in models) if models else False
     reached = frozenset() if frozen else frozenset(m for m in models if not run.things.get(f"frozen {m}"))
@@ -879,13 +881,14 @@ def _padded_targets(run: Interpreter, model: Any, call: Call) -> bool:
     if evidence.masks_its_targets([*positional, *call.kwargs.items()]):
         return True
     constructor = model.state.get("constructor") if isinstance(model, Thing) else ""
-    return "pads by hand" in run.traits and not any(name.endswith("labels") for name in call.kwargs) and evidence.writes_text(constructor or "")
+    writes_text = evidence.writes_text(constructor or "") or call.name in run.perplexed
+    return "shows padding" in run.traits and writes_text and not any(name.endswith("labels") for name in call.kwargs)
 
 
-def _counted(run: Interpreter, output: Tensor, outputs: evidence.Outputs) -> tuple[Any, ...]:
+def _counted(run: Interpreter, output: Tensor, outputs: evidence.Outputs, site: int) -> tuple[Any, ...]:
     """The outputs of a model that returns its loss as a mean, as a sum and with the count that lies between the two."""
     part = Part(output.batch, "valid", Quantity.of(1), varies=True)
-    items: list[Any] = [changed(output, padded=True) for _ in range(outputs.number)]
+    items: list[Any] = [changed(output, padded=site) for _ in range(outputs.number)]
     items[outputs.summed] = changed(output, form="scalar", parts=(part,), basis="valid", varies=True)
     items[outputs.count] = run.count(output.batch, "valid").tagged("count", "single")
     return tuple(items)
