@@ -1174,6 +1174,11 @@ def test_checks_of_arguments_are_avoided_on_the_way_to_the_loop():
     assert found == {"ACC502", "ACC702"}, "the count of all ranks is right, the validation repeats within a window"
 
 
+def test_a_rest_that_is_carried_with_its_count_is_divided_by_it():
+    carried = CHECKED.replace("        for epoch in range(epochs):\n            tokens = 0\n", "        tokens = 0\n        for epoch in range(epochs):\n")
+    assert said(carried) == {"ACC702"}
+
+
 def test_an_event_behind_another_condition_is_due_every_so_many_updates():
     inside = CHECKED.replace("                if self.validate_every", "                    if self.validate_every").replace("        self.validate()", "            self.validate()")
     assert said(inside) == {"ACC502"}

@@ -141,10 +141,11 @@ def _masses(shares: tuple[Share, ...], ranks: int) -> set[Fraction]:
 
 def _summed(shares: tuple[Share, ...], size: int, evidence: dict, cap: Confidence) -> Violation:
     """ACC102: the means of the microbatches of a window are added up."""
-    own = any("batch size" in s.tags for s in shares) and any(s.part.divisions for s in shares)
+    divisions = [d for s in shares for d in s.part.divisions]
+    own = bool(divisions) and any("batch size" in s.tags for s in shares)
     what = "divided by the size of one of them only" if own else f"never divided by {size}"
     return Violation(
-        "ACC102", _own_division(shares) if own else _site(shares),
+        "ACC102", divisions[-1] if own else _site(shares),
         f"the mean losses of {size} microbatches are summed, {what}: the gradient of a window is {size} times that of the large batch",
         evidence, cap=cap,
     )  # fmt: skip

@@ -59,6 +59,8 @@ def _synthetic(ledger: Ledger) -> bool:
 def _leak(ledger: Ledger, judgement: Judgement) -> None:
     for window in ledger.windows:
         if window.crosses and not window.erased and window.size != ledger.usual and window.step is not None:
+            if weights.tail_factor(window, ledger.trace) == 1:
+                continue  # carried with its count: a longer window, and divided as one
             before = _before_crossing(window)
             gate = guard(window.step, ledger)
             restart = _restart_behind(window, ledger)
