@@ -113,7 +113,7 @@ class Call:
 class Frame:
     """Local names of a function call, a module or a class body."""
 
-    __slots__ = ("names", "parent", "outer", "function", "module", "yields")
+    __slots__ = ("names", "parent", "outer", "function", "module", "yields", "computed")
 
     def __init__(self, parent: Frame | None = None, function: ir.Function | None = None, module: ir.Module | None = None):
         self.names: dict[str, Any] = {}
@@ -122,6 +122,7 @@ class Frame:
         self.function = function
         self.module = module if module is not None else (parent.module if parent is not None else None)
         self.yields: list[Any] | None = None
+        self.computed: dict[str, tuple[int, Any]] = {}  # names that hold a result of arithmetic -> (site, module)
 
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -161,6 +162,8 @@ class Interpreter:
         self.polarity = polarity
         self.assigned: dict[str, Any] = dict(decisions or {})
         self.decided: list[tuple[str, Any, bool]] = []  # key, value, may be disturbed for one microbatch only
+        self._told: set[str] = set()  # their keys
+        self._plain: set[str] = set()  # paths of which nothing but the key is known
         self.ignoring: set[str] = set()  # unseen losses that were asked for their ignore_index
         self.telling: dict[str, int] = {}  # decisions on which something depends: 2 where updates do, 1 elsewhere
         self.asked: list[str] | None = None  # keys that the condition at hand asks for
@@ -185,7 +188,7 @@ class Interpreter:
         self.epoch = 0
         self.gates: list[int] = []
         self.tests: dict[str, int] = {}  # variables that hold a condition -> where it was computed
-        self.computed: dict[tuple[int, str], tuple[int, Any]] = {}  # variables that hold a result of arithmetic -> (site, module)
+        self.computed: dict[str, tuple[int, Any]] = {}  # attributes that hold a result of arithmetic -> (site, module)
         self.rank_gates = 0
         self.loops: list[int] = []
         self.loop_roles: list[str] = []
@@ -358,8 +361,10 @@ class Interpreter:
         if key not in self.assigned:
             self.assigned[key] = default
             self.decided.append((key, default, disturbable))
-        elif not any(seen == key for seen, _, _ in self.decided):
+            self._told.add(key)
+        elif key not in self._told:
             self.decided.append((key, self.assigned[key], disturbable))
+            self._told.add(key)
         # `use_deepspeed` holds, or the plugin is there
         if "deepspeed" in key.lower() and self.assigned[key] is (not key.endswith(" is None")):
             self.traits.add("under deepspeed")
@@ -536,26 +541,24 @@ class Interpreter:
         place = self.computed_at(value, frame) if isinstance(value, (ir.Name, ir.Attr)) else None
         if place is None and (isinstance(value, ir.Binary) or isinstance(value, ir.Call) and _holds_arithmetic(value)):
             place = value.site
-        key = self._computed_key(target, frame)
+        computed = frame.computed if isinstance(target, ir.Name) else self.computed
         if place is None:
-            self.computed.pop(key, None)
+            computed.pop(self.key(target), None)
         else:
-            self.computed[key] = (place, frame.module)
+            computed[self.key(target)] = (place, frame.module)
 
     def computed_at(self, node: ir.Expr, frame: Frame) -> int | None:
         """Where the number behind a name was worked out, as far as that is in the same file."""
         scope: Frame | None = frame
         while scope is not None and isinstance(node, (ir.Name, ir.Attr)):
-            place, module = self.computed.get(self._computed_key(node, scope), (None, None))
+            computed = scope.computed if isinstance(node, ir.Name) else self.computed
+            place, module = computed.get(self.key(node), (None, None))
             if place is not None and module is frame.module:
                 return place
             if isinstance(node, ir.Attr) or node.id in scope.names:
                 return None
             scope = scope.parent
         return None
-
-    def _computed_key(self, node: ir.Name | ir.Attr, frame: Frame) -> tuple[int, str]:
-        return (id(frame) if isinstance(node, ir.Name) else 0, self.key(node))
 
     def _handed_back(self, call: ir.Call, target: ir.Sequence, result: Unknown, frame: Frame) -> Any:
         given = {ir.dotted(a.value) for a in call.args if isinstance(a.value, (ir.Name, ir.Attr))}
@@ -1191,7 +1194,8 @@ class Interpreter:
         scope: Frame | None = frame
         while scope is not None:
             if name in scope.names:
-                return self.held(scope.names, name)
+                value = scope.names[name]
+                return value if type(value) is not Imported else self.held(scope.names, name)
             scope = scope.parent
         return MISSING
 
@@ -1218,11 +1222,20 @@ class Interpreter:
             return found
         if "resume" in fields.get("tags", ()):
             return Unknown(key, **fields)  # state["epoch"] is where an earlier run stopped, not how long this one lasts
-        name = last_name(key)
+        if key not in self._plain or key in self.learned.windows:
+            number = self._conventional(key, last_name(key), site, fields)
+            if number is not None:
+                return number
+            if not self.scouting and not fields.get("tags"):  # while scouting, numbers are still being learned
+                self._plain.add(key)
+        return Unknown(key, **fields)
+
+    def _conventional(self, key: str, name: str, site: int, fields: dict[str, Any]) -> Quantity | None:
+        """The number that a path stands for, as was learned or by its name; ranks are marked in the fields."""
         if key in self.learned.windows or self.vocabulary.is_window(name):
             self.window_names.setdefault(key, site)
             return Quantity.of(K, "K")
-        if key in self.learned.epochs or (self.vocabulary.named("epochs", name)):
+        if key in self.learned.epochs or self.vocabulary.named("epochs", name):
             return Quantity.of(EPOCHS, "epochs")
         if key in self.learned.updates:
             return Quantity.of(UPDATES, "updates")
@@ -1234,7 +1247,7 @@ class Interpreter:
             return Quantity.of(self.length, "len")
         if _is_rank(name) or name in ("is_main_process", "is_local_main_process", "is_master", "master_process"):
             fields.setdefault("tags", frozenset({"rank"}))
-        return Unknown(key, **fields)
+        return None
 
     def assign(self, target: ir.Expr, value: Any, frame: Frame, site: int) -> None:
         kind = type(target)
