@@ -52,6 +52,12 @@ VARIANTS = {
         ),
         [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9, 10], [11, 12, 13], [14, 15]],
     ),
+    "windows that the end of a loader does not end": (
+        SCRIPT.replace("gradient_accumulation_steps=accumulation_steps", "gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=accumulation_steps, sync_with_dataloader=False)").replace(
+            "import Accelerator\n", "import Accelerator\nfrom accelerate.utils import GradientAccumulationPlugin\n"
+        ),
+        [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11], [12, 13, 14]],
+    ),
 }  # fmt: skip
 
 

@@ -483,7 +483,7 @@ def _(plan: Plan) -> bool:
 @_mutation("counted again inside of accumulate", "ACC209 ACC501 ACC502", "fault")
 def _(plan: Plan) -> bool:
     """The windows are the same ones, but for the tail, of which only the accelerator knows."""
-    if plan.recipe.window != "accumulate" or plan.recipe.update == "helper":
+    if plan.recipe.window != "accumulate" or plan.recipe.update == "helper" or plan.recipe.tail == "carry":
         return False
     held = {name: lines for name, lines in plan.update.items() if name in ("step", "schedule", "clear")}
     first = True

@@ -96,11 +96,11 @@ def allowed(recipe: Recipe, field: str, option: str) -> bool:
         return option in {
             "modulo": ("drop", "flush", "behind"), "one based": ("drop", "flush", "behind"), "skip": ("drop", "flush"), "while": ("drop", "flush"),
             "counter": ("drop", "behind", "carry"), "total": ("carry",), "nested": ("drop",), "listed": ("drop",),
-            "islice": ("flush", "drop"), "buffer": ("flush", "drop", "behind", "carry"), "chunks": ("flush", "drop"), "stream": ("carry",), "accumulate": ("flush",),
+            "islice": ("flush", "drop"), "buffer": ("flush", "drop", "behind", "carry"), "chunks": ("flush", "drop"), "stream": ("carry",), "accumulate": ("flush", "carry"),
         }[r.window]  # fmt: skip
     if field == "norm":
         if r.window == "accumulate":
-            return option in ("loss", "reciprocal")  # divided by the K of the framework, or freed of it where the window is short
+            return option == "loss" or option == "reciprocal" and r.tail == "flush"  # divided by the K of the framework, or freed of it where the window is short
         if option == "framework":
             return r.framework == "accelerate" and r.tail == "drop" and (r.window in AHEAD or not r.varies)
         if option == "share":

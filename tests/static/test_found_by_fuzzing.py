@@ -3,6 +3,7 @@
 from engine_scripts import run
 
 from accumlint.contract.events import Kind
+from accumlint.contract.windows import ledgers
 from accumlint.static.engine import EngineSettings, Project
 from accumlint.static.explore import Explorer
 
@@ -411,3 +412,33 @@ def test_a_mean_of_its_own_is_summed_by_the_trainer_whatever_its_counts():
 def test_what_the_trainer_counts_is_divided_once():
     loss = "loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch); loss = loss / self.args.gradient_accumulation_steps"
     assert rules(OWN_LOSS.format(loss=loss)) == {"ACC103"}
+
+
+CARRIED = """
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from accelerate.utils import GradientAccumulationPlugin
+
+
+def main(model, data, accum_steps, epochs):
+    accelerator = Accelerator(gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=accum_steps{option}))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, torch.utils.data.DataLoader(data, batch_size=8))
+    for epoch in range(epochs):
+        for x, y in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(F.mse_loss(model(x), y))
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+
+
+def test_a_window_that_the_end_of_a_loader_does_not_end_is_full():
+    for option, sizes in ((", sync_with_dataloader=False", [3] * 5), ("", [3, 3, 2] * 2)):
+        source = CARRIED.format(option=option)
+        assert said(source) == set() or option == ""  # the short window that is divided by K is the framework's
+        module = Project(".").parse(source.encode(), "script.py", "script")
+        ((trace,),) = ([*root.traces] for root in Explorer(module, EngineSettings().names()).explore())
+        (ledger,) = ledgers(trace)
+        assert ledger.sizes == sizes

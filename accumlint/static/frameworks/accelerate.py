@@ -35,6 +35,7 @@ def _accelerator(run: Interpreter, call: Call) -> Any:
     if steps is None and plugin is not None:
         steps = plugin.state.get("num_steps") if isinstance(plugin, Thing) else Quantity.of(3, "K")
     setup(run, made, steps)
+    made.state["carries"] = isinstance(plugin, Thing) and plugin.state.get("carries", False)
     if "deepspeed_plugin" in call.kwargs or "deepspeed_plugins" in call.kwargs:
         made.state["deepspeed"] = True
     if call.kwargs.get("step_scheduler_with_optimizer") is False:
@@ -80,6 +81,7 @@ def _ready(run: Interpreter, thing: Thing) -> dict[str, Any]:
 def _plugin(run: Interpreter, call: Call) -> Any:
     made = run.thing("plugin", call.name, call.site)
     made.state["num_steps"] = call.get(0, "num_steps")
+    made.state["carries"] = call.kwargs.get("sync_with_dataloader") is False
     return made
 
 
@@ -134,7 +136,7 @@ def _accumulate(run: Interpreter, receiver: Thing, call: Call) -> Any:
         if inner.scouting:
             state["entered"].append(0)
             return None
-        end = _end_of_loader(inner, receiver)
+        end = not state.get("carries") and _end_of_loader(inner, receiver)
         if end:
             state["step"] = 0
             state["sync"] = True

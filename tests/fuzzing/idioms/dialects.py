@@ -107,6 +107,8 @@ class Accelerate(Dialect):
 
     def objects(self, plan: Plan) -> dict[str, str]:
         steps = f", gradient_accumulation_steps={plan.k}" if plan.divides else ""
+        if plan.recipe.window == "accumulate" and plan.recipe.tail == "carry":
+            steps = f", gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps={plan.k}, sync_with_dataloader=False)"
         return {"accelerator": f"Accelerator(cpu=True{steps})"}
 
     def opening(self, plan: Plan) -> Lines:
@@ -117,7 +119,8 @@ class Accelerate(Dialect):
         return [mark(f"{', '.join(names)} = {plan.n.accelerator}.prepare({', '.join(names)})", "prepare")]
 
     def imports(self, plan: Plan) -> set[str]:
-        return {"from accelerate import Accelerator"}
+        plugin = plan.recipe.window == "accumulate" and plan.recipe.tail == "carry"
+        return {"from accelerate import Accelerator", *({"from accelerate.utils import GradientAccumulationPlugin"} if plugin else ())}
 
     def model(self, plan: Plan, expression: str) -> str:
         return expression
