@@ -505,7 +505,7 @@ def _(plan: Plan) -> bool:
 
 @_mutation("the schedule is as long as the microbatches of all epochs times K", "ACC801", "horizon")
 def _(plan: Plan) -> bool:
-    if plan.recipe.window != "accumulate" or plan.recipe.schedule != "cosine":
+    if plan.recipe.window != "accumulate" or plan.recipe.schedule != "cosine" or plan.recipe.tail == "carry":  # there it is the microbatches
         return False
     plan.total_updates = f"{plan.total_updates} * {plan.k}"
     return True

@@ -33,10 +33,12 @@ def test_loops_of_seeds(part):
 
 @pytest.mark.parametrize("name", mutations.ALL)
 def test_every_mutation_is_tried(name):
-    """Rare ones too: those that need a checkpoint counted in updates, or a scaler and a schedule."""
+    """Rare ones too: those that need a checkpoint counted in updates, or a scaler and a schedule, or one framework."""
     tried = 0
+    frameworks = recipes.FIELDS["framework"]
     for seed in range(10_000, 13_000):
-        case = Case(recipes.seeded(seed), name)
+        given = {"framework": frameworks[seed // 2 % len(frameworks)]} if seed % 2 else {}
+        case = Case(recipes.seeded(seed, **given), name)
         if case.script() is not None:
             told = judging.unexplained(case)
             assert not told, f"seed {seed}\n{judging.unexplained(judging.minimised(case)) or told}"

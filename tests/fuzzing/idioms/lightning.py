@@ -65,6 +65,8 @@ def _optimizers(plan: Plan) -> Lines:
     body = [f"{n.bare('optimizer')} = {plan.objects['optimizer'].replace(f'{n.model}.parameters()', 'self.parameters()')}"]
     if "scheduler" not in plan.objects:
         return ["def configure_optimizers(self):", *indented([*body, f"return {n.bare('optimizer')}"])]
+    if "num_training_batches" in plan.objects["scheduler"]:
+        body.append("self.trainer.fit_loop.setup_data()")  # the length is not known before
     body.append(f"{n.bare('scheduler')} = {plan.objects['scheduler']}")
     held = f'{{"scheduler": {n.bare("scheduler")}, "interval": "step"}}'
     return ["def configure_optimizers(self):", *indented([*body, f'return {{"optimizer": {n.bare("optimizer")}, "lr_scheduler": {held}}}'])]
