@@ -73,7 +73,7 @@ def _go_on(asked: argparse.Namespace, runner: running.Runner | None) -> int:
             text = judging.unexplained(case)
             if text:
                 _keep(asked, found, seed, name, text, lambda case=case: judging.minimised(case), judging.unexplained)
-            if runner is not None and running.missing(case.recipe.framework) is None and (number == 0 or asked.only or (number + seed) % len(mutations.ALL) < asked.mutations_per_loop):
+            if runner is not None and not running.missing(case.recipe.framework) and (number == 0 or asked.only or (number + seed) % len(mutations.ALL) < asked.mutations_per_loop):
                 compared[name] += 1
                 gap = gaps.of_run(case.recipe, case.mutation)
                 if gap is not None:

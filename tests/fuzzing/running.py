@@ -76,12 +76,17 @@ def _forget() -> None:
         GradientState._reset_state()
 
 
-def missing(framework: str) -> str | None:
-    """The package that a loop written with this framework needs and that is not installed."""
+PACKAGES = {"accelerate": "accelerate", "fabric": "lightning", "lightning": "lightning"}
+
+
+def missing(framework: str) -> str:
+    """Why loops written with this framework cannot be run here; empty where they can."""
     if framework == "trainer":
-        return "nothing that could: the simulation plays a part of what the Trainer runs"
-    package = {"accelerate": "accelerate", "fabric": "lightning", "lightning": "lightning"}.get(framework)
-    return package if package is not None and importlib.util.find_spec(package) is None else None
+        return "the simulation plays only a part of what a Trainer runs: tests/frameworks compares the two"
+    package = PACKAGES.get(framework)
+    if package is not None and importlib.util.find_spec(package) is None:
+        return f"{package} is not installed (pip install 'accumlint[frameworks]')"
+    return ""
 
 
 class Runner:

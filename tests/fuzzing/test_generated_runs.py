@@ -42,11 +42,10 @@ def test_two_ranks(runner, seed, broken):
 
 @pytest.mark.parametrize("broken", [False, True], ids=["right", "broken"])
 @pytest.mark.parametrize("seed", range(FRAMEWORKS))
-@pytest.mark.parametrize("framework", [name for name in recipes.FIELDS["framework"] if name != "torch"])
-def test_two_ranks_of_a_framework(runner, framework, seed, broken):
-    absent = running.missing(framework)
-    if absent is not None:
-        pytest.skip(f"{absent} is not installed (pip install 'accumlint[frameworks]')")
+@pytest.mark.parametrize("framework", [name for name in running.PACKAGES])
+def test_a_framework(runner, framework, seed, broken):
+    if running.missing(framework):
+        pytest.skip(running.missing(framework))
     assert comparing.unexplained(runner, _case(seed, broken, framework=framework)) == ""
 
 
