@@ -35,9 +35,9 @@ def test_the_excerpt_shows_the_line_whatever_the_encoding(tree, capsys, data):
 @pytest.mark.parametrize(
     ("data", "line", "message"),
     [
-        (b"import torch\nbackward = '\xff'  #: syntax", 2, "utf-8"),
+        (b"import torch\nloss.backward('\xff')  #: syntax", 2, "utf-8"),
         (b"# coding: no-such-codec\ntorch.backward  #: syntax", 1, "no-such-codec"),
-        (b"import torch\nbackward = 1\0  #: syntax", 2, "null byte"),
+        (b"import torch\nloss.backward()\0  #: syntax", 2, "null byte"),
         (b"def f():\ntorch.backward  #: syntax", 2, "indented"),
     ],
     ids=["undecodable", "unknown-codec", "null-byte", "indentation"],
@@ -51,7 +51,7 @@ def test_files_that_python_cannot_read_get_one_clear_line(tree, capsys, data, li
 
 
 def test_every_format_copes_with_a_file_that_cannot_be_decoded(tree, capsys):
-    tree({"a.py": b"import torch\nbackward = '\xff'  #: syntax"})
+    tree({"a.py": b"import torch\nloss.backward('\xff')  #: syntax"})
     for format_name in ("text", "json", "sarif", "github", "gitlab", "rdjson", "rdjsonl", "junit"):
         assert main(["check", "--format", format_name]) == 1
         assert "ACC001" in capsys.readouterr().out

@@ -4,6 +4,7 @@ import pytest
 from engine_scripts import SCRIPTS
 
 from accumlint import knowledge
+from accumlint.static import structure
 from accumlint.static.sieve import may_accumulate
 
 PARTS = [
@@ -61,3 +62,38 @@ def test_every_bad_example_of_a_rule_stays():
 )
 def test_what_cannot_goes(source):
     assert not may_accumulate(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "loss.backward()",
+        "(loss.backward  # why\n ())",
+        "(loss  # whose\n .  # what\n backward)",
+        "loss . \\\n backward()",
+        "loss.\\\nbackward()",
+        "def \\\n  training_step(self): pass",
+        "async_grad_scaler_for(loss)",
+        "hold = model.no_sync",
+        "Trainer\\\n(model)",
+        "f(x for x in engine.train_batch(y))",
+    ],
+)
+def test_tokens_that_stand_apart_are_still_read(source):
+    assert structure.worth_simulating(source.encode())
+
+
+@pytest.mark.parametrize("source", ["backward = 1", "MyTrainer(model)", "def train(): pass", "no_sync", "# Trainers", "x = = 2"])
+def test_what_does_not_read_like_a_loop_is_not_parsed(source, monkeypatch):
+    monkeypatch.setattr(structure, "python_tree", None)
+    assert not structure.worth_simulating(source.encode())
+
+
+@pytest.mark.parametrize("gap", ["#" * 20_000, " " * 20_000, "\\" * 20_000, "#\n" * 10_000, "scaler" * 20_000])
+def test_no_file_makes_the_search_slow(gap):
+    structure.worth_simulating(f"(loss.backward{gap}".encode())  # would not end if what is between tokens were read in several ways
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=str)
+def test_training_scripts_pass_the_structure_too(path):
+    assert structure.worth_simulating(path.read_bytes())
