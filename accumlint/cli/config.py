@@ -43,7 +43,7 @@ def _files(paths: list[str]) -> Iterator[str]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 0 when nothing at or above a warning was found, 1 otherwise, 2 unreadable, 3 no configuration."""
-    from accumlint.config import SourceFile, audit
+    from accumlint.config.audit import SourceFile, audit, gather
     from accumlint.config.table import tabulate
     from accumlint.findings import Severity
 
@@ -54,8 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as error:
             broken = True
             sys.stderr.write(f"accumlint config: {path}: {error.strerror}\n")
-    entries = tabulate(files)
-    findings = audit(files)
+    gathered = gather(files)
+    entries = tabulate(files, gathered)
+    findings = audit(files, gathered)
     if arguments.format == "json":
         print(json.dumps(_as_json(entries, findings), indent=1))
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accumlint.config import joins
 from accumlint.config.joins import Tree
@@ -33,12 +33,22 @@ class SourceFile:
     data: bytes
 
 
-def audit(files: Sequence[SourceFile]) -> list[Finding]:
+class Gathered(NamedTuple):
+    """What was read of a tree: its facts, its pinned versions, and what reading it says by itself."""
+
+    tree: Tree
+    pins: list[Pin]
+    findings: list[Finding]
+
+
+def audit(files: Sequence[SourceFile], gathered: Gathered | None = None) -> list[Finding]:
     """All findings on configurations, launch lines, dependency files and scripts of one tree, sorted.
 
-    Never raises for what the files contain; runs none of their code; the order of ``files`` does not matter.
+    ``gathered``: what :func:`gather` made of the same files, by whoever needs it too. Never raises for what the files
+    contain; runs none of their code; the order of ``files`` does not matter.
     """
-    tree, pins, findings = gather(files)
+    tree, pins, said = gathered or gather(files)
+    findings = list(said)
     if tree.documents:
         findings += _documents(tree)
     if tree.scripts:
@@ -111,7 +121,7 @@ def posix(path: str) -> str:
     return path.replace("\\", "/")
 
 
-def gather(files: Sequence[SourceFile]) -> tuple[Tree, list[Pin], list[Finding]]:
+def gather(files: Sequence[SourceFile]) -> Gathered:
     """Reads what can matter; a file that no sieve lets through costs a scan of its bytes."""
     tree = Tree(paths=tuple(sorted(posix(file.path) for file in files)))
     tree.index()
@@ -120,7 +130,7 @@ def gather(files: Sequence[SourceFile]) -> tuple[Tree, list[Pin], list[Finding]]
     for file in sorted(files, key=lambda file: posix(file.path)):
         path, data = posix(file.path), file.data
         findings += guarded(path, _read_one, path, data, tree, pins)
-    return tree, pins, findings
+    return Gathered(tree, pins, findings)
 
 
 def _read_one(path: str, data: bytes, tree: Tree, pins: list[Pin]) -> list[Finding]:

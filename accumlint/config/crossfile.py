@@ -866,10 +866,10 @@ def loaded_configurations(tree: Tree) -> Iterator[Finding]:
             continue
         target = loads[0].assigned[0]
         named = [
-            (path, mark)
-            for text, mark in script.strings
-            if text.endswith((".yaml", ".yml", ".json", ".toml"))
-            and (path := tree.resolve(text, script.path))
+            (path, script.mark(each))
+            for each in script.strings
+            if each.value.endswith((".yaml", ".yml", ".json", ".toml"))
+            and (path := tree.resolve(each.value, script.path))
             and path in tree.paths
         ]
         if len({path for path, _ in named}) != 1 or not target or _escapes(script, target):
@@ -881,7 +881,7 @@ def loaded_configurations(tree: Tree) -> Iterator[Finding]:
                 number is None
                 or number <= 1
                 or key in script.reads
-                or any(key in text for text, _ in script.strings)
+                or any(key in each.value for each in script.strings)
             ):
                 continue
             engine = next(

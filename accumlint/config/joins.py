@@ -82,7 +82,9 @@ class Tree:
 
     def one_folder(self) -> bool:
         """Whether everything that was given lies in a single folder."""
-        return len({posixpath.dirname(path) for path in self.paths}) == 1
+        folders = map(posixpath.dirname, self.paths)
+        first = next(folders, None)
+        return first is not None and all(folder == first for folder in folders)
 
 
 # flags and keywords under which scripts take a DeepSpeed file
@@ -99,12 +101,12 @@ DEEPSPEED_FLAGS = (
 def deepspeed_of_script(tree: Tree, script: Script) -> dict[str, Mark]:
     """DeepSpeed files that a script names in any text, with the place."""
     found: dict[str, Mark] = {}
-    for text, mark in script.strings:
-        if not text.endswith(".json"):
+    for node in script.strings:
+        if not node.value.endswith(".json"):
             continue
-        path = tree.resolve(text, script.path)
+        path = tree.resolve(node.value, script.path)
         if path and tree.view(path, "deepspeed"):
-            found.setdefault(path, mark)
+            found.setdefault(path, script.mark(node))
     if not found and tree.one_folder() and len(tree.scripts) == 1:
         files = [p for p in tree.views if tree.view(p, "deepspeed") and p.endswith(".json")]
         uses = any("deepspeed" in c.name or "deepspeed" in c.keywords for c in script.calls) or any(

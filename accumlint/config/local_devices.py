@@ -92,7 +92,7 @@ def _several_nodes(script: Script) -> Confidence | None:
     spawned = [c for c in script.calls if c.short == "spawn"]
     if spawned:
         return None  # one machine by construction, unless nodes are named, which was looked for above
-    words = {text for text, _ in script.strings}
+    words = {each.value for each in script.strings}
     if "WORLD_SIZE" in words or any(
         c.short in ("init_process_group", "init_distributed", "initialize") for c in script.calls
     ):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accumlint.config.arithmetic import CLOSERS, Batch, derive
-from accumlint.config.audit import SourceFile, gather, posix
+from accumlint.config.audit import Gathered, SourceFile, gather, posix
 from accumlint.config.crossfile import worlds
 from accumlint.config.dialects import View
 
@@ -69,9 +69,9 @@ def arithmetic(view: View, ranks: int | None, ranks_source: str) -> Arithmetic:
     return Arithmetic(view.path, view.dialect.title, tuple(rows), verdict.closes, verdict.why or "closes")
 
 
-def tabulate(files: Sequence[SourceFile]) -> list[Arithmetic]:
-    """One entry per recognised configuration, in the order of their paths."""
-    tree, _, _ = gather(files)
+def tabulate(files: Sequence[SourceFile], gathered: Gathered | None = None) -> list[Arithmetic]:
+    """One entry per recognised configuration, in the order of their paths; ``gathered`` as in :func:`audit`."""
+    tree = (gathered or gather(files)).tree
     given = {posix(file.path): file.path for file in files}
     launched = worlds(tree)
     result = []

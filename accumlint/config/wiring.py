@@ -243,7 +243,7 @@ def check_unread(script: Script) -> list[Finding]:
         if (
             _read(script, name)
             or name in script.fields
-            or any(name == text for text, _ in script.strings if name not in script.arguments)
+            or any(name == each.value for each in script.strings if name not in script.arguments)
         ):
             continue
         if name in script.arguments:
@@ -330,7 +330,7 @@ def _without_effect(script: Script, call: Call, name: str, value: Value, built: 
 
 
 def _mentions(script: Script, text: str) -> bool:
-    return any(text in string for string, _ in script.strings)
+    return any(text in each.value for each in script.strings)
 
 
 def _not_wired(script: Script, call: Call, keyword: str, engine: str) -> list[Finding]:

@@ -28,7 +28,7 @@ def mark_of(node: ast.AST, lines: list[str]) -> Mark:
     line, end_line = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
 
     def column(number: int, offset: int) -> int:
-        if 0 < number <= len(lines):
+        if 0 < number <= len(lines) and not lines[number - 1].isascii():
             return len(lines[number - 1].encode("utf-8")[:offset].decode("utf-8", "ignore")) + 1
         return offset + 1
 

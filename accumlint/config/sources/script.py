@@ -51,8 +51,13 @@ class Call:
     node: ast.Call
     keywords: dict[str, ast.expr]
     splat: bool
-    mark: Mark
+    lines: list[str]
     assigned: tuple[str, ...] = ()
+
+    @property
+    def mark(self) -> Mark:
+        """Where it stands; worked out when asked for, since hardly any call is."""
+        return mark_of(self.node, self.lines)
 
     @property
     def short(self) -> str:
@@ -74,7 +79,7 @@ class Script:
     fields: dict[str, Value] = field(default_factory=dict)
     assigned: dict[str, list[ast.expr]] = field(default_factory=dict)
     environ: dict[str, Value] = field(default_factory=dict)
-    strings: list[tuple[str, Mark]] = field(default_factory=list)
+    strings: list[ast.Constant] = field(default_factory=list)  # whose value is a text
     reads: dict[str, list[ast.AST]] = field(
         default_factory=dict
     )  # attribute or name loads, by last component
@@ -224,31 +229,44 @@ def _collect(script: Script) -> None:
             script._parameters.update(
                 a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
             )
+    calls = []
     for node in nodes:
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                _store(script, target, node.value)
-        elif isinstance(node, ast.AnnAssign):
-            if node.value is not None:
-                _store(script, node.target, node.value)
-        elif isinstance(node, (ast.AugAssign, ast.For, ast.AsyncFor)):
-            _store(script, node.target, None)
-        elif isinstance(node, ast.NamedExpr):
+        kind = type(node)
+        if kind is ast.Name or kind is ast.Attribute:
+            if type(node.ctx) is ast.Load:  # type: ignore[attr-defined]
+                name = node.id if kind is ast.Name else node.attr  # type: ignore[attr-defined]
+                script.reads.setdefault(name, []).append(node)
+        elif kind is ast.Constant:
+            if type(node.value) is str:  # type: ignore[attr-defined]
+                script.strings.append(node)  # type: ignore[arg-type]
+        elif kind is ast.Call:
+            calls.append(node)
+        elif kind in _BINDING:
+            _bind(script, node)
+    for call in calls:  # at last: names are resolved by what the whole file binds
+        _call(script, call)  # type: ignore[arg-type]
+
+
+_BINDING = frozenset({ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.AsyncFor, ast.NamedExpr, ast.Global, ast.ClassDef})
+
+
+def _bind(script: Script, node: ast.AST) -> None:
+    """What a statement that binds names says of them."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            _store(script, target, node.value)
+    elif isinstance(node, ast.AnnAssign):
+        if node.value is not None:
             _store(script, node.target, node.value)
-        elif isinstance(node, ast.Global):
-            for name in node.names:
-                script.assigned.setdefault(name, []).append(ast.Constant(None))
-        elif isinstance(node, ast.ClassDef):
-            _fields(script, node)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            script.strings.append((node.value, script.mark(node)))
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            script.reads.setdefault(node.attr, []).append(node)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            script.reads.setdefault(node.id, []).append(node)
-    for node in nodes:
-        if isinstance(node, ast.Call):
-            _call(script, node)
+    elif isinstance(node, (ast.AugAssign, ast.For, ast.AsyncFor)):
+        _store(script, node.target, None)
+    elif isinstance(node, ast.NamedExpr):
+        _store(script, node.target, node.value)
+    elif isinstance(node, ast.Global):
+        for name in node.names:
+            script.assigned.setdefault(name, []).append(ast.Constant(None))
+    elif isinstance(node, ast.ClassDef):
+        _fields(script, node)
 
 
 def _store(script: Script, target: ast.expr, value: ast.expr | None) -> None:
@@ -320,7 +338,7 @@ def _call(script: Script, node: ast.Call) -> None:
             ]
         targets = tuple(names)
     if len(script.calls) < MANY_CALLS:
-        script.calls.append(Call(name, node, keywords, splat, script.mark(node), targets))
+        script.calls.append(Call(name, node, keywords, splat, script.lines, targets))
 
 
 def _argument(script: Script, node: ast.Call, keywords: dict[str, ast.expr]) -> None:
