@@ -262,7 +262,14 @@ class _Judgements:
         return known[1]
 
     def broken(self, trace: Trace) -> bool:
-        return any(judgement.violations for _, judgement in self.of(trace))
+        """Whether something breaks that is more than advice."""
+        return any(_loud(violation) for _, judgement in self.of(trace) for violation in judgement.violations)
+
+
+def _loud(violation: Violation) -> bool:
+    rule = knowledge.page(violation.rule)
+    severity = violation.severity or (rule.severity if rule is not None else Severity.ADVICE)
+    return severity >= Severity.WARNING
 
 
 def _judge(trace: Trace) -> list[tuple[Ledger, Judgement]]:

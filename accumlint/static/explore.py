@@ -19,7 +19,7 @@ SHIFTED_LENGTH = 7  # leaves a rest where windows begin one microbatch late: the
 # Paths of one root: as many where nothing breaks, unless updates depend on what waits; and as many where something does,
 # so that it can be said under which conditions. 40 public scripts and 365 files of twelve repositories report the same
 # with 20.
-FIRST_PATHS = 6
+FIRST_PATHS = 4
 MAX_PATHS = 12
 UPDATES_DEPEND = 1  # the rank of a path on which a condition over updates is turned round
 MAX_ROOTS = 12
@@ -278,7 +278,7 @@ class Explorer:
         pushed = 2
         done = 0
         limit = min(FIRST_PATHS, self.max_paths)
-        idle: set[tuple[bool, str]] = set()  # conditions that changed nothing where they alone were turned round
+        idle: set[str] = set()  # conditions that changed nothing where they alone were turned round
         while queue and not self.exhausted and done < (self.max_paths if queue[0][0] <= UPDATES_DEPEND else limit):
             taken = heapq.heappop(queue)
             _, _, decisions, polarity, deepen = taken
@@ -306,7 +306,7 @@ class Explorer:
                 out.gaps.setdefault(reason, site)
             if print_ in seen:
                 if len(decisions) == 1:
-                    idle.add((polarity, *decisions))
+                    idle.update(decisions)
                 continue
             seen[print_] = len(out.traces)
             out.traces.append(trace)
@@ -317,7 +317,7 @@ class Explorer:
                 continue
             settled = set(decisions)
             for key, value, disturbable in run.decided:
-                if key in settled or key not in run.telling or (polarity, key) in idle:
+                if key in settled or key not in run.telling or key in idle:
                     continue
                 rank = len(decisions) - run.telling[key]
                 if disturbable:
