@@ -32,7 +32,7 @@ class Asked(NamedTuple):
     diff: str = ""
     receipts: str = ""
     cache: str = ""  # the folder for results of earlier runs; empty: none
-    fixes: bool = False  # try out a fix for each finding: every one of them costs some simulations
+    fixes: int = 0  # in up to so many files a fix is tried out for each finding: every one costs some simulations
     working_folder: str = "."
     detail: bool = False  # loop reports say all that the engine knows
 
@@ -93,7 +93,7 @@ def audit(
     if asked.baseline or asked.write_baseline:
         report, failing_findings = _known(report, asked, [target.name for target in targets], settings)
     failing = _failing(failing_findings, settings)
-    if asked.fixes and report.findings:
+    if report.findings and len({finding.span.path for finding in report.findings}) <= asked.fixes:
         from accumlint.fixing import offer
 
         report = report._replace(findings=tuple(offer(report.findings, by_name, settings, stdin, results)))

@@ -168,7 +168,7 @@ def _made(arguments: Namespace) -> Audit:
     settings = _settings(arguments, folder)
     collection = _only_below(collect(["."], settings, folder, is_configuration))
     targets = list(collection.targets)
-    asked = audit.Asked(working_folder=folder, fixes=arguments.fixes, detail=True)
+    asked = audit.Asked(working_folder=folder, fixes=sys.maxsize if arguments.fixes else 0, detail=True)
     try:
         done, _ = audit.audit(targets, collection, settings, asked, b"")
     except audit.AuditError as error:

@@ -207,7 +207,7 @@ def run(arguments: Namespace) -> int:
         return _complain(str(error))
     from accumlint.audit import Asked, AuditError, audit
     from accumlint.cache.store import location
-    from accumlint.report.present import PresentError, present, shows_fixes
+    from accumlint.report.present import PresentError, files_with_fixes, present
 
     no_cache = arguments.no_cache or not settings.cache and not arguments.cache_dir
     changes = bool(arguments.fix or arguments.patch or arguments.add_ignores is not None)
@@ -219,7 +219,7 @@ def run(arguments: Namespace) -> int:
         receipts=arguments.receipts or "",
         cache="" if no_cache else location(settings, working_folder, arguments.cache_dir or ""),
         # --fix and --add-ignores report what remains, later and with fixes; --patch tries its own
-        fixes=shows_fixes(settings, arguments.statistics) and not changes,
+        fixes=0 if changes else files_with_fixes(settings, arguments.statistics),
         working_folder=working_folder,
     )
     snapshot = None if changes else _snapshot(settings, asked, arguments.paths)
@@ -243,7 +243,7 @@ def run(arguments: Namespace) -> int:
             _show_patch(report, targets, settings, stdin, arguments.patch == "unsafe")
         elif arguments.fix:
             unwritten, stdin = _fix(report, targets, settings, stdin, arguments.fix == "unsafe")
-            asked = asked._replace(fixes=shows_fixes(settings, arguments.statistics))
+            asked = asked._replace(fixes=files_with_fixes(settings, arguments.statistics))
             report, failing = audit(targets, collection, settings, asked, stdin)
             with redirect_stdout(sys.stderr) if "-" in arguments.paths else nullcontext():
                 present(report, settings, statistics=arguments.statistics)
@@ -253,7 +253,7 @@ def run(arguments: Namespace) -> int:
 
                 told = comment_on(report, targets, arguments.add_ignores)
                 sys.stderr.write("".join(f"accumlint: {line}\n" for line in told))
-                asked = asked._replace(fixes=shows_fixes(settings, arguments.statistics))
+                asked = asked._replace(fixes=files_with_fixes(settings, arguments.statistics))
                 report, failing = audit(targets, collection, settings, asked, stdin)
             present(report, settings, statistics=arguments.statistics)
     except (AuditError, PresentError) as error:

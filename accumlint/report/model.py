@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from accumlint.static.notebooks import Notebook
 
 
+# Files with findings up to which the text report tells fixes: a hook or a pull request has fewer, and whoever sees a whole
+# tree for the first time does not wait for hundreds of simulations.
+FILES_WITH_FIXES = 10
+
+
 class Summary(NamedTuple):
     """Counts of one run: what was looked at, what was hidden, what went wrong.
 

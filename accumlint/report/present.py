@@ -8,7 +8,7 @@ import sys
 
 from collections.abc import Callable, Sequence
 
-from accumlint.report.model import Report
+from accumlint.report.model import FILES_WITH_FIXES, Report
 from accumlint.settings import Settings
 
 Line = list[tuple[str, str]]  # pieces of (text, style)
@@ -23,16 +23,18 @@ def default_format(environment) -> str:
     return "github" if environment.get("GITHUB_ACTIONS") == "true" else "text"
 
 
-# formats that tell which findings can be fixed
-_WITH_FIXES = frozenset({"text", "json", "sarif", "rdjson", "rdjsonl"})
+# formats that tell which findings can be fixed: some for tools, which want all of it, and one for people
+_WITH_FIXES = frozenset({"json", "sarif", "rdjson", "rdjsonl"})
 
 
-def shows_fixes(settings: Settings, statistics: bool = False) -> bool:
-    """Whether any output of the run tells fixes: finding them costs time that other outputs need not pay."""
+def files_with_fixes(settings: Settings, statistics: bool = False) -> int:
+    """In how many files with findings an output of the run tells fixes: finding them costs what others need not pay."""
     formats = {format_name for format_name, _ in settings.output}
     if not statistics:
         formats.add(settings.format or default_format(os.environ))
-    return not formats.isdisjoint(_WITH_FIXES)
+    if not formats.isdisjoint(_WITH_FIXES):
+        return sys.maxsize
+    return FILES_WITH_FIXES if "text" in formats else 0
 
 
 def render(format_name: str, report: Report) -> str:

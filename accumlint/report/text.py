@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from accumlint.report.model import Report, Summary, count_by_rule, count_by_severity, count_probed
+from accumlint.report.model import FILES_WITH_FIXES, Report, Summary, count_by_rule, count_by_severity, count_probed
 
 if TYPE_CHECKING:
     from accumlint.findings import Finding, Span
@@ -195,6 +195,8 @@ def closing(report: Report) -> list[Line]:
         fixable = [f"{safe} fixable with --fix"] * bool(safe) + [f"{unsafe} with --fix=unsafe"] * bool(unsafe)
         if fixable:
             lines.append([(", ".join(fixable) + " (--patch shows the change).", "")])
+        elif files > FILES_WITH_FIXES:
+            lines.append([("Fixes were not tried out in so many files (--patch does, and shows the changes).", "")])
     elif summary.errors:
         lines.append([("Nothing found in what could be checked.", "warning")])
     elif summary.files_checked:

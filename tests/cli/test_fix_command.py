@@ -215,6 +215,16 @@ def test_formats_tell_fixes(tree, capsys):
     assert f"fixable with --fix: {MOVED}" in out and "1 fixable with --fix (--patch shows the change)." in out
 
 
+def test_text_about_a_whole_tree_tells_where_fixes_are_told(tree, capsys):
+    tree({f"train_{number}.py": SAFE for number in range(11)})
+    _, out, _ = check(capsys)
+    assert "fixable" not in out and "Fixes were not tried out in so many files (--patch does, and shows the changes)." in out
+    _, out, _ = check(capsys, "--format", "json")
+    assert all(finding["fix"] for finding in json.loads(out)["findings"])
+    _, out, _ = check(capsys, "train_1.py", "train_2.py")
+    assert "2 fixable with --fix (--patch shows the change)." in out
+
+
 def test_what_tells_no_fix_does_not_look_for_one(tree):
     tree({"train.py": SAFE, "clean.py": FIXED})
     for arguments in (["--format", "github", "train.py"], ["--statistics", "train.py"], ["clean.py"]):

@@ -294,7 +294,7 @@ def test_hooks_that_a_framework_calls_are_kept(hook, keyword):
 
 
 def test_what_python_cannot_parse_is_left_to_libcst():
-    assert worth_simulating(b"def f(:\n") and worth_simulating(b"\xff")
+    assert worth_simulating(b"loss.backward()\ndef f(:\n") and worth_simulating(b"loss.backward()\xff")
 
 
 @pytest.mark.parametrize("source", [b"x = 1", b"def f(loss):\n    return loss / 3\n", b"'loss.backward()'", b"# loss.backward()\n"])
