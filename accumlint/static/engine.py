@@ -71,12 +71,16 @@ def examine(source: bytes, path: str, project: Project, settings: EngineSettings
 
 
 def examination(
-    source: bytes, path: str, project: Project, settings: EngineSettings, max_paths: int = MAX_PATHS
+    source: bytes, path: str, project: Project, settings: EngineSettings, max_paths: int = MAX_PATHS, *, evenly: bool = False
 ) -> Examination:
-    """The same with module and traces; ``max_paths`` bounds how many paths of each root are simulated. Raises the same."""
+    """The same with module and traces; ``max_paths`` bounds how many paths of each root are simulated. Raises the same.
+
+    ``evenly``: as many where nothing breaks as where something does, for who compares two versions of a file.
+    """
     module = project.parse(source, path, path.rsplit("/", 1)[-1].removesuffix(".py"))
     judgements = _Judgements()
-    explorer = Explorer(module, settings.names(), max_paths=max_paths, spoken=spoken_of(source), breaks=judgements.broken)
+    breaks = {} if evenly else {"breaks": judgements.broken}
+    explorer = Explorer(module, settings.names(), max_paths=max_paths, spoken=spoken_of(source), **breaks)
     explored = explorer.explore()
     places = Places(module, project)
     collected: dict[tuple[str, int], _Reported] = {}

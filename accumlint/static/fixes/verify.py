@@ -21,7 +21,7 @@ def simulate(
 ) -> Examination | None:
     """What the engine says of a source, None where it can't be read."""
     try:
-        return examination(source, path, project, settings, max_paths)
+        return examination(source, path, project, settings, max_paths, evenly=True)
     except (cst.ParserSyntaxError, SyntaxError, UnicodeDecodeError, RecursionError):
         return None
 
