@@ -8,6 +8,7 @@ which conditions gate a step and which unknown number is K; the runs after it us
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import re
 from collections.abc import Callable
@@ -39,6 +40,7 @@ PERIOD = 2  # period of a test that gates no step and whose own period does not 
 
 # iterating over these gives names, not microbatches
 _NO_DATA = re.compile(r"(?i)listdir|glob|scandir|walk\(|\.split\(|readlines|modules\(|children\(|tracker|callback|hooks?\b|layers?\b|blocks?\b|param_groups|(^|\.)(dirs|files|paths|names|keys|lines|args|argv|groups|modules|metrics|losses)$")
+_EPOCH = re.compile(r"(?i)(^|_)epochs?(_?(i|idx|index|no|num|number))?$")
 _ENDLESS = re.compile(r"(?i)stream|infinite|endless|forever|cycle")
 
 NUMBERS = (int, Fraction, Quantity)
@@ -751,6 +753,10 @@ class Interpreter:
     def _for(self, statement: ir.For, frame: Frame) -> Any:
         source = self.eval(statement.iterable, frame)
         stream = self.stream(source, statement.iterable)
+        if stream.loader and not isinstance(stream.thing, Thing) and isinstance(statement.target, ir.Name) and _EPOCH.search(statement.target.id):
+            # `for epoch in self.hparams.epoch_counter`: a number, not the data of a microbatch
+            number = Unknown(statement.target.id)
+            stream = dataclasses.replace(stream, item=lambda index: number)
         return self._loop(statement, frame, stream, None)
 
     def _while(self, statement: ir.While, frame: Frame) -> Any:
@@ -2060,7 +2066,7 @@ class Interpreter:
             if op in ("+", "-"):
                 total = one.plus(two, 1 if op == "+" else -1)
                 if total is not None:
-                    return total
+                    return total.tagged("clamped") if op == "+" and _is_guard(one, two) else total
                 return self._opaque(key, tags, one, two)
             if op == "//":
                 if "K" in one.tags and not one.symbols and ("world" in two.tags or not two.known):
@@ -2670,6 +2676,12 @@ def _plain_slice(value: slice) -> slice:
         return part
 
     return slice(plain(value.start), plain(value.stop), plain(value.step))
+
+
+def _is_guard(one: Quantity, two: Quantity) -> bool:
+    """``mask.sum() + 1e-8``: a count that is kept from being zero."""
+    count, small = (one, two) if "count" in one.tags else (two, one)
+    return "count" in count.tags and small.known and all(0 < value < 1 for value in small.ranks)
 
 
 def _shifted(one: Quantity, two: Quantity, sign: int) -> Quantity | None:

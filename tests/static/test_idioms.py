@@ -1267,3 +1267,168 @@ def test_a_scheduler_that_is_told_the_number_of_microbatches_moves_with_them():
     assert errors(LENGTH_TOLD) == set()
     assert errors(LENGTH_TOLD.replace("len(loader))\n", "len(loader) // accum_steps)\n")) == {"ACC202"}
     assert errors(LENGTH_TOLD.replace(", epoch_steps=len(loader)", "")) == {"ACC202"}
+
+
+def test_an_accelerator_counts_only_where_accumulate_is_entered():
+    source = """
+from accelerate import Accelerator
+
+
+class Critics:
+    def __init__(self, model, optim, critic_optim, loader, every, **options):
+        self.accelerator = Accelerator(**options)
+        self.model, self.optim, self.critic_optim = self.accelerator.prepare(model, optim, critic_optim)
+        self.loader, self.every = loader, every
+
+    def train_step(self, batches):
+        for _ in range(self.every):
+            loss = self.model(next(batches)).mean()
+            self.accelerator.backward(loss / self.every)
+        self.optim.step()
+        self.optim.zero_grad()
+        self.critic_optim.zero_grad()
+        for _ in range(self.every):
+            for _ in range(self.every):
+                loss = self.model(next(batches), critic=True).mean()
+                self.accelerator.backward(loss / (self.every * self.every))
+        self.critic_optim.step()
+"""
+    assert "ACC209" not in errors(source)
+    gated = """
+from accelerate import Accelerator
+
+
+def main(model, loader, optimizer, accum_steps, epochs):
+    accelerator = Accelerator(gradient_accumulation_steps=accum_steps)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    pending = 0
+    for epoch in range(epochs):
+        for batch in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(batch).mean())
+                if accelerator.sync_gradients:
+                    pending += 1
+                    if pending % accum_steps == 0:
+                        optimizer.step()
+                        optimizer.zero_grad()
+"""
+    assert "ACC209" in errors(gated)
+
+
+HELD = """
+from accelerate import Accelerator
+
+
+class Trainer:
+    def __init__(self, model, optimizers, loader, steps):
+        self.steps = steps
+        self.accelerator = Accelerator(gradient_accumulation_steps=steps)
+        self.model = self.accelerator.prepare_model(model)
+        for name, optimizer in optimizers.items():
+            optimizers[name] = self.accelerator.prepare_optimizer(optimizer)
+        self.optimizers, self.loader = optimizers, loader
+
+    def fit(self):
+        for batch in self.loader:
+            optimizer = self.optimizers["main"]
+            with self.accelerator.accumulate(self.model):
+                loss = self.model(batch).mean() / self.steps
+                self.accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+def main(model, optimizers, loader, args):
+    Trainer(model, optimizers, loader, args.gradient_accumulation_steps).fit()
+"""
+
+
+def test_an_optimizer_is_prepared_in_the_container_that_holds_it():
+    assert errors(HELD) == {"ACC103"}
+    assert errors(HELD.replace(".mean() / self.steps", ".mean()")) == set()
+    bare = HELD.replace("optimizers[name] = self.accelerator.prepare_optimizer(optimizer)", "print(name)")
+    assert errors(bare.replace(".mean() / self.steps", ".mean()")) == {"ACC201"}
+
+
+def test_an_accelerator_and_an_optimizer_that_are_handed_in_belong_together():
+    source = """
+from accelerate import Accelerator
+
+
+def train(accelerator: Accelerator, model, optimizer, loader, gradient_accumulation_steps):
+    for batch in loader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(batch).mean() / gradient_accumulation_steps)
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+    assert errors(source) == {"ACC103"}
+    assert errors(source.replace(" / gradient_accumulation_steps", "")) == set()
+
+
+EPOCHS = """
+import torch.nn.functional as F
+
+
+class Brain:
+    def __init__(self, hparams, model, optimizer, loader):
+        self.counter, self.start = hparams["epoch_counter"], hparams["start_epoch"]
+        self.model, self.optimizer, self.loader = model, optimizer, loader
+
+    def fit(self, accum_steps):
+        for epoch in self.counter:
+            self.warm = epoch >= self.start
+            for step, batch in enumerate(self.loader):
+                if not self.warm:
+                    continue
+                loss = F.mse_loss(self.model(batch["x"]), batch["y"]) / accum_steps
+                loss.backward()
+                if (step + 1) % accum_steps == 0:
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+"""
+
+
+def test_an_epoch_out_of_something_unseen_is_a_number():
+    assert errors(EPOCHS) == set()
+    assert errors(EPOCHS.replace("not self.warm", "batch['bad']")) == {"ACC208"}
+
+
+TORCH_SUM = """
+import torch
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer):
+    for window in loader:
+        n = torch.clamp(sum(torch.sum(y != -100) for _, y in window), 1)
+        for x, y in window:
+            losses = F.cross_entropy(model(x), y, ignore_index=-100, reduction="none")
+            (torch.sum(losses * (y != -100)) / n).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_function_of_torch_is_the_method_of_a_tensor():
+    assert errors(TORCH_SUM) == set()
+    assert errors(TORCH_SUM.replace(" / n)", " / torch.sum(y != -100).clamp(1))")) == {"ACC102"}
+    assert errors(TORCH_SUM.replace("torch.sum(losses * (y != -100)) / n", "torch.mean(losses)")) == {"ACC102"}
+    local = """
+import torch
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer, accum_steps):
+    for step, (x, y) in enumerate(loader):
+        mask = (y != -100).float()
+        losses = F.cross_entropy(model(x), y, ignore_index=-100, reduction="none")
+        (torch.sum(losses * mask) / torch.clamp(torch.sum(mask), min=1) / accum_steps).backward()
+        if (step + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+    (found,) = [f for f in run(local) if f.rule == "ACC101"]
+    assert "0.06667, 0.04167, 0.1111" in found.message
+    assert "ACC105" not in errors(local.replace("torch.clamp(torch.sum(mask), min=1)", "(mask.sum() + 1e-8)"))
+    assert "ACC105" in errors(local.replace("torch.clamp(torch.sum(mask), min=1)", "mask.sum()"))

@@ -159,7 +159,8 @@ def _gate(ledger: Ledger, judgement: Judgement) -> None:
     windows = ledger.windows
     k = ledger.trace.window
     sizes = ledger.sizes
-    framework = bool({"framework accelerate", "framework deepspeed"} & ledger.trace.traits)
+    # an Accelerator counts where `accumulate()` is entered, and nowhere else
+    framework = "framework deepspeed" in ledger.trace.traits or {"framework accelerate", "accumulate"} <= ledger.trace.traits
     if framework and windows and ledger.usual == k * k:
         step = windows[0].step
         assert step is not None

@@ -85,10 +85,20 @@ def _plugin(run: Interpreter, call: Call) -> Any:
     return made
 
 
+_PREPARED = {"prepare_model": "model", "prepare_optimizer": "optimizer", "prepare_scheduler": "scheduler", "prepare_data_loader": "loader"}
+
+
 @method("prepare", "prepare_model", "prepare_optimizer", "prepare_scheduler", "prepare_data_loader")
 def _prepare(run: Interpreter, receiver: Thing, call: Call) -> Any:
-    _ready(run, receiver)
-    out = [prepared(run, receiver, value, call.site) for value in call.args]
+    state = _ready(run, receiver)
+    kind = _PREPARED.get(call.name, "")
+    out = []
+    for value in call.args:
+        if kind and isinstance(value, (Unknown, Tensor)):
+            value = run.known_as(Unknown(value.key.split("#")[0]), kind, call.site)
+        out.append(prepared(run, receiver, value, call.site))
+        if isinstance(out[-1], Thing) and out[-1].kind == "optimizer":
+            state["optimizers"] = state.get("optimizers", 0) + 1
     if not out:
         return Unknown(call.key)
     return out[0] if len(out) == 1 else tuple(out)
@@ -150,12 +160,14 @@ def _accumulate(run: Interpreter, receiver: Thing, call: Call) -> Any:
         around = inner.things.get("covered")  # with accumulate(one), accumulate(other): both are covered
         both = covered | around[0] if around and around[0] and covered else covered
         inner.things["covered"] = (both, call.site)
+        inner.things["accumulating"] = receiver
         state["entered"].append(covered if silent else 0)
         return None
 
     def leave(inner: Interpreter) -> None:
         held = state["entered"].pop() if state["entered"] else 0
         inner.things.pop("covered", None)
+        inner.things.pop("accumulating", None)
         if held != 0:
             inner.silenced.remove(held)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from accumlint.contract.events import Subject
+from accumlint.contract.quantity import Quantity
 from accumlint.static import syntax as ir
 from accumlint.static import tensors
 from accumlint.static.values import (
@@ -155,6 +157,10 @@ class Registry:
         if handler is not None:
             return handler(run, call)
         call.name = callee.last
+        if callee.origin == f"torch.{callee.last}" and call.args and isinstance(call.args[0], (Tensor, Quantity)):
+            handler = self.table.methods.get((self.kind_of(call.args[0]), callee.last))
+            if handler is not None:  # torch.clamp(x, 1) is x.clamp(1)
+                return handler(run, call.args[0], dataclasses.replace(call, args=call.args[1:]))
         return self.named_call(run, callee.origin, call)
 
     def call_unknown(self, run: Interpreter, callee: Unknown, call: Call) -> Any:

@@ -570,6 +570,14 @@ def _mean_function(run: Interpreter, call: Call) -> Any:
     return Unknown(call.key)
 
 
+@function("torch.sum", "torch.nansum")
+def _sum_function(run: Interpreter, call: Call) -> Any:
+    value = call.get(0, "input")
+    if isinstance(value, Tensor):
+        return _sum(run, value, type(call)(call.site, "sum", call.args[1:], call.kwargs, call.node, call.key, call.frame))
+    return run.registry.table.functions["sum"](run, call)
+
+
 @method("all_reduce", "reduce")
 def _method_reduce(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     return changed(receiver, local=False)

@@ -216,6 +216,11 @@ def _optimizer_step(run: Interpreter, receiver: Thing, call: Call) -> Any:
 def owned_and_idle(run: Interpreter, thing: Thing) -> bool:
     """A framework holds this optimizer or scheduler and its window is not complete: the call does nothing."""
     accelerator = thing.state.get("accelerator")
+    if accelerator is None and thing.guessed:
+        # taken out of a dict or a list in which this accelerator prepared optimizers, or handed in together with it
+        around = run.things.get("accumulating")
+        if isinstance(around, Thing) and (around.state.get("optimizers") or around.state.get("handed in")):
+            accelerator = thing.state["accelerator"] = around
     return accelerator is not None and not run.scouting and not accelerator.state.get("sync", True)
 
 
