@@ -2087,7 +2087,8 @@ class Interpreter:
     def _floor(self, one: Quantity, two: Quantity, key: str, tags: frozenset[str]) -> Any:
         """A floor division with a symbol in it: the ratio, as far as a monomial can say it."""
         ratio = one / two
-        return Quantity(ratio.ranks, ratio.symbols, tags | {"floored"})
+        # updates // (len(loader) // K) are epochs: nothing says that those are whole windows
+        return Quantity(ratio.ranks, ratio.symbols, tags if "len" in two.tags else tags | {"floored"})
 
     def _opaque(self, key: str, tags: frozenset[str], *operands: Quantity) -> Quantity:
         if key in self.learned.windows:

@@ -1432,3 +1432,26 @@ def train(model, loader, optimizer, accum_steps):
     assert "0.06667, 0.04167, 0.1111" in found.message
     assert "ACC105" not in errors(local.replace("torch.clamp(torch.sum(mask), min=1)", "(mask.sum() + 1e-8)"))
     assert "ACC105" in errors(local.replace("torch.clamp(torch.sum(mask), min=1)", "mask.sum()"))
+
+
+EPOCHS_FROM_UPDATES = """
+import torch.nn.functional as F
+
+
+def train(args, model, loader, optimizer):
+    per_epoch = len(loader) // args.accum_steps
+    for _ in range(args.max_updates // per_epoch + 1):
+        for step, (x, y) in enumerate(loader):
+            loss = F.mse_loss(model(x), y) / args.accum_steps
+            loss.backward()
+            if (step + 1) % args.accum_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+
+
+def test_epochs_that_are_counted_out_of_updates_are_no_whole_windows():
+    assert said(EPOCHS_FROM_UPDATES) == {"ACC502"}
+    assert said(EPOCHS_FROM_UPDATES.replace("range(args.max_updates // per_epoch + 1)", "range(int(args.max_updates // per_epoch + 1))")) == {"ACC502"}
+    whole = EPOCHS_FROM_UPDATES.replace("enumerate(loader):", "zip(range(per_epoch * args.accum_steps), loader):")
+    assert said(whole) == set()

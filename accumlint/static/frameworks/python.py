@@ -230,7 +230,8 @@ def _round(run: Interpreter, call: Call) -> Any:
     if isinstance(value, Quantity):
         operation = {"int": int, "ceil": math.ceil, "floor": math.floor, "round": round, "trunc": int, "abs": abs}.get(call.name)
         if operation is None or not value.known:
-            return value.tagged("floored") if call.name in ("int", "floor") and not value.known else value
+            cuts = call.name in ("int", "floor") and not value.known and any(rank.denominator != 1 for rank in value.ranks)
+            return value.tagged("floored") if cuts else value
         return Quantity(tuple(Fraction(operation(v)) for v in value.ranks), (), value.tags)
     return value if value is not None else Unknown(call.key)
 
