@@ -21,6 +21,7 @@ SHIFTED_LENGTH = 7  # leaves a rest where windows begin one microbatch late: the
 # with 20.
 FIRST_PATHS = 4
 MAX_PATHS = 12
+BLINDING = 3  # so much earlier is a condition turned round behind which a counter of unknown start was set: a resumed run
 UPDATES_DEPEND = 1  # the rank of a path on which a condition over updates is turned round
 MAX_ROOTS = 12
 MAX_CHECKS = 5  # checks of arguments that are avoided one after the other
@@ -305,6 +306,13 @@ class Explorer:
             for reason, site in run.gaps.items():
                 out.gaps.setdefault(reason, site)
             if print_ in seen:
+                same = seen[print_]
+                if set(trace.assumptions) < set(out.traces[same].assumptions):
+                    # the same without having to assume as much: more can be said of it
+                    out.traces[same] = trace
+                    out.controls[same] = None if "whole windows" in run.traits else (polarity, dict(decisions))
+                    if limit < self.max_paths and self.breaks(trace):
+                        limit = self.max_paths
                 if len(decisions) == 1:
                     idle.update(decisions)
                 continue
@@ -317,9 +325,10 @@ class Explorer:
                 continue
             settled = set(decisions)
             for key, value, disturbable in run.decided:
-                if key in settled or key not in run.telling or key in idle:
+                blinding = key in run.blinding
+                if key in settled or key not in run.telling and not blinding or key in idle:
                     continue
-                rank = len(decisions) - run.telling[key]
+                rank = len(decisions) - run.telling.get(key, 0) - BLINDING * blinding
                 if disturbable:
                     flips: list[Any] = [2, 1]
                 else:

@@ -169,6 +169,9 @@ class Interpreter:
         self.ignoring: set[str] = set()  # unseen losses that were asked for their ignore_index
         self.telling: dict[str, int] = {}  # decisions on which something depends: 2 where updates do, 1 elsewhere
         self.asked: list[str] | None = None  # keys that the condition at hand asks for
+        self.led_by: list[list[str]] = []  # what led to each block around, outermost first
+        self.set_behind: dict[str, list[str]] = {}  # numbers that nobody knows: the condition behind which they were set
+        self.blinding: set[str] = set()  # decisions without which nothing would have to be assumed
         self.blocked: list[str] = []  # what led to the place where the run was ended, innermost condition first
         self.weighing = 1  # what depends on the condition that is being decided: nothing, something, an update
         self.length = length
@@ -596,6 +599,7 @@ class Interpreter:
         """A counter whose start is not shown: taken to start at zero, and said so."""
         tags = tuple(getattr(current, "tags", ()))
         self.assumptions.add(f"`{key}` starts at 0")
+        self.blinding.update(self.set_behind.get(key, ()))
         return Quantity.of(change, *tags)
 
     def rescale(self, gradient: Gradient, factor: Any, divide: bool, site: int) -> None:
@@ -650,6 +654,7 @@ class Interpreter:
             return None
         self._note_test(statement)
         self.gates.append(statement.site)
+        self.led_by.append(led)
         self.rank_gates += rank_test
         try:
             return self.block(body, frame)
@@ -658,6 +663,7 @@ class Interpreter:
             raise
         finally:
             self.gates.pop()
+            self.led_by.pop()
             self.rank_gates -= rank_test
 
     def _weight(self, site: int) -> int:
@@ -1267,6 +1273,9 @@ class Interpreter:
             self.emit(Kind.RESUME, site, key=last_name(value.key), into=self.key(target), use="counter")
         if type(value) is int and not self.scouting:
             self._note_restart(target, frame, site)
+        if kind in (ir.Name, ir.Attr) and not self.scouting:
+            if isinstance(value, Unknown) and self.led_by or isinstance(value, Quantity) and self.led_by and not value.known:
+                self.set_behind[self.key(target)] = next((led for led in reversed(self.led_by) if led), [])
         if kind is ir.Name:
             value = self.named(target.id, value, target.site)
             if target.id in frame.outer:
@@ -1854,6 +1863,8 @@ class Interpreter:
         direction = _MIRROR[op] if mirrored else op
         if any(t.startswith(("counter:", "index:")) for t in known_side.tags):
             self.emit(Kind.LIMIT, node.site, counters=_counters(known_side), limit=dict(open_side.symbols), name=_limit_name(left_node, right_node, mirrored), in_microbatches="K" in open_side.tags)
+        if "remainder" in open_side.tags and not _counters(known_side):
+            return Test("atom", (), self.key(node), tags=tags)  # a position in an epoch may well be zero
         if known_side.known:
             return Test("far", (direction in ("<", "<=", "!="),), self.key(node), tags=tags)
         return Test("atom", (), self.key(node), tags=tags)
@@ -2129,7 +2140,7 @@ class Interpreter:
             self.assumptions.add(f"`{one.symbols[0][0]}` counts microbatches")
             offset = sum(int(t[7:]) for t in one.tags if t.startswith("offset:"))
             return Quantity.of(Fraction((self.microbatch + 1 + offset) % K), *one.tags, "K", "modulo")
-        return self._opaque(key, one.tags | two.tags, one, two)
+        return self._opaque(key, (one.tags | two.tags) - {"len"} | {"remainder"}, one, two)
 
     # iteration
 

@@ -1455,3 +1455,73 @@ def test_epochs_that_are_counted_out_of_updates_are_no_whole_windows():
     assert said(EPOCHS_FROM_UPDATES.replace("range(args.max_updates // per_epoch + 1)", "range(int(args.max_updates // per_epoch + 1))")) == {"ACC502"}
     whole = EPOCHS_FROM_UPDATES.replace("enumerate(loader):", "zip(range(per_epoch * args.accum_steps), loader):")
     assert said(whole) == set()
+
+
+RESUMED_BY_NAME = """
+import os
+
+
+def main(args, model, loader, optimizer):
+    step = 0
+    done = 0
+    if os.path.exists(args.model_path):
+        step = int(args.model_path.split("-")[-1])
+        done = step % len(loader)
+    for epoch in range(args.epochs):
+        for i, batch in enumerate(loader):
+            if done > 0:
+                done -= 1
+                continue
+            loss = model(batch).mean() / args.accum_steps
+            loss.backward()
+            if (i + 1) % args.accum_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+                step += 1
+"""
+
+
+def test_a_run_that_is_not_resumed_is_looked_at_before_others():
+    flags = "".join(f"            if args.flag{n}:\n                print(model(batch).sum().backward())\n" for n in range(9))
+    many = RESUMED_BY_NAME.replace("            loss = ", flags + "            loss = ")
+    assert said(RESUMED_BY_NAME) == {"ACC502"}
+    assert "ACC502" in said(many)
+    assert said(RESUMED_BY_NAME.replace("(i + 1) % args.accum_steps == 0:", "(i + 1) % args.accum_steps == 0 or i + 1 == len(loader):")) == {"ACC503"}
+
+
+ALTERNATING = """
+import torch
+from accelerate import Accelerator
+
+
+def main(loader, accum_steps):
+    model, critic = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+    optimizer, critic_optimizer = torch.optim.Adam(model.parameters()), torch.optim.Adam(critic.parameters())
+    accelerator = Accelerator(gradient_accumulation_steps=accum_steps)
+    model, critic, optimizer, critic_optimizer, loader = accelerator.prepare(model, critic, optimizer, critic_optimizer, loader)
+    for i, x in enumerate(loader):
+        trains_model = ((i // accum_steps) % 2) == 0
+        if trains_model:
+            optimizer.zero_grad()
+        else:
+            critic_optimizer.zero_grad()
+        fake = model(x)
+        if trains_model:
+            with accelerator.accumulate(model):
+                accelerator.backward(-critic(fake).mean())
+                optimizer.step()
+        else:
+            with accelerator.accumulate(critic):
+                fake.detach_()
+                accelerator.backward((critic(fake) - critic(x)).mean())
+                critic_optimizer.step()
+"""
+
+
+def test_a_tensor_may_be_detached_in_place():
+    def places(source: str) -> set[tuple[str, int]]:
+        return {(f.rule, f.span.line) for f in run(source)}
+
+    attached = places(ALTERNATING.replace("fake.detach_()", "pass"))
+    assert places(ALTERNATING) == places(ALTERNATING.replace("fake.detach_()", "fake = fake.detach()"))
+    assert attached != places(ALTERNATING)

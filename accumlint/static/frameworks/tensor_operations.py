@@ -360,7 +360,11 @@ def _any(run: Interpreter, receiver: Tensor, call: Call) -> Any:
 def _detach(run: Interpreter, receiver: Tensor, call: Call) -> Any:
     if call.name == "cpu":
         return receiver
-    return tensors.detached(receiver)
+    out = tensors.detached(receiver)
+    func = call.node.func
+    if call.name == "detach_" and isinstance(func, ir.Attr) and isinstance(func.value, (ir.Name, ir.Attr)):
+        run.assign(func.value, out, call.frame, call.site)
+    return out
 
 
 _SAME = (
