@@ -159,8 +159,9 @@ def _gate(ledger: Ledger, judgement: Judgement) -> None:
     windows = ledger.windows
     k = ledger.trace.window
     sizes = ledger.sizes
-    # an Accelerator counts where `accumulate()` is entered, and nowhere else
-    framework = "framework deepspeed" in ledger.trace.traits or {"framework accelerate", "accumulate"} <= ledger.trace.traits
+    # an Accelerator counts where `accumulate()` is entered, and owns the steps of what it prepared there
+    owned = bool(windows) and windows[0].step is not None and windows[0].step.details.get("owner") == "accelerate"
+    framework = owned or "framework deepspeed" in ledger.trace.traits
     if framework and windows and ledger.usual == k * k:
         step = windows[0].step
         assert step is not None
