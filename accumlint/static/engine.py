@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +16,7 @@ from accumlint.contract.verdicts import Judgement, Violation
 from accumlint.contract.windows import Ledger, Window
 from accumlint.findings import Confidence, Detail, FileReport, Finding, LoopReport, Related, Severity, Span
 from accumlint.static import syntax as ir
-from accumlint.static.evidence import shows_padding
+from accumlint.static.evidence import shows_padding, speaks_of_ignored_labels
 from accumlint.static.explore import MAX_PATHS, MAX_STEPS, SHIFTED_LENGTH, Explored, Explorer
 from accumlint.static.positions import Positions, header
 from accumlint.static.project import SITES_PER_MODULE, Project, Trees
@@ -106,16 +105,6 @@ def examination(
     findings.sort(key=Finding.sort_key)
     report = FileReport(path, tuple(_without_twins(findings)), loops=tuple(loops), consulted=project.consulted.plain())
     return Examination(report, module, tuple(trace for root in explored for trace in root.traces), MAX_STEPS - explorer.steps_left)
-
-
-_IGNORE_ARGUMENT = re.compile(rb"ignore_index\s*=\s*-100\b")
-# the labels of masked language modelling are made while the loop runs, where the simulation sees whether it happens
-_MASKS_TOKENS = re.compile(rb"^([ \t]*)def _?(?:mlm_)?mask_tokens\b.*?(?=^\1\S|\Z)", re.MULTILINE | re.DOTALL)
-
-
-def speaks_of_ignored_labels(source: bytes) -> bool:
-    """-100 is written somewhere else than in an ``ignore_index`` that repeats the default: labels are switched off."""
-    return re.search(rb"-100\b", _MASKS_TOKENS.sub(b"", _IGNORE_ARGUMENT.sub(b"", source))) is not None
 
 
 def spoken_of(source: bytes) -> frozenset[str]:

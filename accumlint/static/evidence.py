@@ -123,3 +123,19 @@ def masks_its_targets(named: list[tuple[str, Any]]) -> bool:
 def writes_text(constructor: str) -> bool:
     """A model whose name says that it predicts tokens one after the other."""
     return _WRITES_TEXT.search(constructor) is not None
+
+
+_IGNORE_ARGUMENT = re.compile(rb"ignore_index\s*=\s*-100\b")
+# the labels of masked language modelling are made while the loop runs, where the simulation sees whether it happens
+_MASKS_TOKENS = re.compile(rb"^([ \t]*)def _?(?:mlm_)?mask_tokens\b.*?(?=^\1\S|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def speaks_of_ignored_labels(source: bytes) -> bool:
+    """-100 is written somewhere else than in an ``ignore_index`` that repeats the default: labels are switched off."""
+    return re.search(rb"-100\b", _MASKS_TOKENS.sub(b"", _IGNORE_ARGUMENT.sub(b"", source))) is not None
+
+
+def class_ignores_labels(source: bytes, name: str) -> bool:
+    """The text of one class speaks of ignored labels: a dataset that hands out -100."""
+    found = re.search(rb"^class " + re.escape(name.encode()) + rb"\b.*?(?=^[^\s#)]|\Z)", source, re.MULTILINE | re.DOTALL)
+    return found is not None and speaks_of_ignored_labels(found[0])

@@ -1967,6 +1967,10 @@ class Interpreter:
                 return value[index]
             if isinstance(index, str):
                 return self.unknown(f"{self.key(node.value)}[{index!r}]", node.site)
+            if isinstance(index, int) and "loss" in value:  # outputs[0] of what a model returns, which leaves out what is None
+                held = [one for one in value.values() if one is not None]
+                if -len(held) <= index < len(held):
+                    return held[index]
             if value and not isinstance(index, int):
                 return next(iter(value.values()))
         if isinstance(value, Tensor):

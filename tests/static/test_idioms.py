@@ -1525,3 +1525,43 @@ def test_a_tensor_may_be_detached_in_place():
     attached = places(ALTERNATING.replace("fake.detach_()", "pass"))
     assert places(ALTERNATING) == places(ALTERNATING.replace("fake.detach_()", "fake = fake.detach()"))
     assert attached != places(ALTERNATING)
+
+
+RETURNED = """
+import torch.nn as nn
+import torch.nn.functional as F
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+
+class Lines(Dataset):
+    def __getitem__(self, i):
+        ids = self.rows[i]
+        return ids, [-100 if special else t for t, special in zip(ids, self.special[i])]
+
+
+class Tiny(nn.Module):
+    def forward(self, x, labels=None):
+        logits = self.head(x)
+        loss = None
+        if labels is not None:
+            loss = F.cross_entropy(logits.view(-1, 4), labels.view(-1), ignore_index=-100)
+        return CausalLMOutputWithPast(loss=loss, logits=logits)
+
+
+def train(loader, optimizer, accum_steps):
+    model = Tiny()
+    for step, (x, labels) in enumerate(loader):
+        loss = model(x, labels=labels).loss / accum_steps
+        loss.backward()
+        if (step + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_the_loss_in_what_a_model_returns_is_the_loss_that_was_put_there():
+    assert errors(RETURNED) == {"ACC101"}
+    assert errors(RETURNED.replace(").loss / accum", ")[0] / accum")) == {"ACC101"}
+    summed = RETURNED.replace("ignore_index=-100)", "ignore_index=-100, reduction='sum')").replace("loss=loss, logits", "logits=logits, loss=loss, hidden")
+    assert errors(summed) == set(), "divided by K alone: a sum, which the script may mean"
+    assert errors(RETURNED.replace("F.cross_entropy(logits.view(-1, 4), labels.view(-1), ignore_index=-100)", "F.mse_loss(logits, labels)")) == set()

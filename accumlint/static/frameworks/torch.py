@@ -1252,6 +1252,9 @@ def _pad_sequence(run: Interpreter, call: Call) -> Any:
 # the rest
 
 
+_OUTPUTS = ("Output", "Outputs", "OutputWithPast", "OutputWithPooling", "OutputWithCrossAttentions", "OutputWithNoAttention")
+
+
 def _named_call(run: Interpreter, origin: str, call: Call) -> Any:
     """Constructors and groups of names; anything else is unseen."""
     name = call.name
@@ -1293,6 +1296,8 @@ def _named_call(run: Interpreter, origin: str, call: Call) -> Any:
         if name in ("Parameter", "ParameterList", "init"):
             return Unknown(call.key)
         return make_model(run, call)
+    if name[:1].isupper() and name.endswith(_OUTPUTS) and not call.args and "loss" in call.kwargs:
+        return dict(call.kwargs)  # CausalLMOutputWithPast(loss=…, logits=…): what a model of transformers returns
     if name.startswith("DataCollator"):
         run.traits.add("padding")
         if name in ("DataCollatorForSeq2Seq", "DataCollatorForLanguageModeling", "DataCollatorForCompletionOnlyLM", "DataCollatorForTokenClassification"):
@@ -1542,6 +1547,9 @@ TABLE.roles["parameter"] = _parameter
 
 
 def _instantiate_data(run: Interpreter, value: ClassValue, call: Call) -> Any:
+    module = value.cls.module
+    if module is not None and "ignored labels" not in run.traits and evidence.class_ignores_labels(module.source, value.cls.name):
+        run.traits.add("ignored labels")
     return Unknown(f"{value.cls.name}()")
 
 
