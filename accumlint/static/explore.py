@@ -22,6 +22,7 @@ SHIFTED_LENGTH = 7  # leaves a rest where windows begin one microbatch late: the
 FIRST_PATHS = 4
 MAX_PATHS = 12
 BLINDING = 3  # so much earlier is a condition turned round behind which a counter of unknown start was set: a resumed run
+GATE = 2  # how much a condition tells on which updates depend: see Interpreter.telling
 UPDATES_DEPEND = 1  # the rank of a path on which a condition over updates is turned round
 MAX_ROOTS = 12
 MAX_CHECKS = 5  # checks of arguments that are avoided one after the other
@@ -328,7 +329,9 @@ class Explorer:
                 blinding = key in run.blinding
                 if key in settled or key not in run.telling and not blinding or key in idle:
                     continue
-                rank = len(decisions) - run.telling.get(key, 0) - BLINDING * blinding
+                # what happens at one microbatch only (it is skipped, its loss is no number) says as much as a gate
+                telling = GATE if disturbable else run.telling.get(key, 0)
+                rank = len(decisions) - telling - BLINDING * blinding
                 if disturbable:
                     flips: list[Any] = [2, 1]
                 else:
