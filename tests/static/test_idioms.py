@@ -1565,3 +1565,30 @@ def test_the_loss_in_what_a_model_returns_is_the_loss_that_was_put_there():
     summed = RETURNED.replace("ignore_index=-100)", "ignore_index=-100, reduction='sum')").replace("loss=loss, logits", "logits=logits, loss=loss, hidden")
     assert errors(summed) == set(), "divided by K alone: a sum, which the script may mean"
     assert errors(RETURNED.replace("F.cross_entropy(logits.view(-1, 4), labels.view(-1), ignore_index=-100)", "F.mse_loss(logits, labels)")) == set()
+
+
+MASKED_MEANS = """
+import torch
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(model, loader, optimizer, accum_steps):
+    model = DDP(model)
+    for step, (x, y, mask) in enumerate(loader):
+        losses = F.cross_entropy(model(x), y, reduction="none")
+        loss = (losses * mask).sum() / mask.sum().clamp(min=1) / accum_steps
+        loss.backward()
+        if (step + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_the_weight_that_is_right_counts_the_targets_of_all_ranks():
+    def told(source):
+        return next(f.message for f in run(source) if f.rule == "ACC101")
+
+    # 5 + 8 + 3 targets on one rank, 17 on the other; each of the two adds half
+    assert "weigh 0.03333, 0.02083, 0.05556 instead of 0.0303 each" in told(MASKED_MEANS)
+    assert "weigh 0.06667, 0.04167, 0.1111 instead of 0.0625 each" in told(MASKED_MEANS.replace("    model = DDP(model)\n", ""))

@@ -64,9 +64,10 @@ def _evidence(shares: tuple[Share, ...]) -> dict:
     return {"weights": [as_text(s.weight[0]) for s in shares if s.weight is not None]}
 
 
-def _wanted(shares: tuple[Share, ...], ledger: Ledger) -> str:
-    total = sum((s.count[0] for s in shares), Fraction(0))
-    return as_text(Fraction(1) / total) if total else "?"
+def _wanted(shares: tuple[Share, ...]) -> str:
+    """1 / N with N the valid targets of the window over all ranks that take part."""
+    wanted = (s.weight[0] / s.ratio[0] for s in shares if s.weight is not None and s.ratio is not None and s.ratio[0])
+    return next(map(as_text, wanted), "?")
 
 
 def _uneven(ledger: Ledger, judgement: Judgement, window: Window, verdict: weights.Verdict) -> None:
@@ -90,14 +91,14 @@ def _uneven(ledger: Ledger, judgement: Judgement, window: Window, verdict: weigh
     if not inverse and not {"unshifted", "attention", "single"} & tags:
         judgement.violations.append(Violation(
             "ACC108", _site(shares),
-            f"targets of one window weigh {_listed(shares)} instead of {_wanted(shares, ledger)} each: the divisor is not the window's count",
+            f"targets of one window weigh {_listed(shares)} instead of {_wanted(shares)} each: the divisor is not the window's count",
             evidence, cap=Confidence.POSSIBLE,
         ))  # fmt: skip
         return
     counts = ", ".join(str(s.count[0]) for s in shares)
     message = (
         f"each microbatch is averaged over its own valid targets, then the averages are averaged: with {counts} targets "
-        f"they weigh {_listed(shares)} instead of {_wanted(shares, ledger)} each"
+        f"they weigh {_listed(shares)} instead of {_wanted(shares)} each"
     )
     cap = Confidence.POSSIBLE if verdict.assumed else Confidence.CERTAIN
     part = shares[0].part
@@ -187,7 +188,7 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
             judgement.violations.append(Violation(
                 "ACC104", _count_site(shares),
                 "the denominator counts other positions than the loss sums (before the shift, or outside its mask): "
-                f"every target weighs {as_text(shares[0].weight[0])} instead of {_wanted(shares, ledger)}",  # type: ignore[index]
+                f"every target weighs {as_text(shares[0].weight[0])} instead of {_wanted(shares)}",  # type: ignore[index]
                 evidence,
             ))  # fmt: skip
         return
