@@ -306,23 +306,22 @@ class Explorer:
             print_ = fingerprint(trace)
             for reason, site in run.gaps.items():
                 out.gaps.setdefault(reason, site)
-            if print_ in seen:
-                same = seen[print_]
-                if set(trace.assumptions) < set(out.traces[same].assumptions):
-                    # the same without having to assume as much: more can be said of it
-                    out.traces[same] = trace
-                    out.controls[same] = None if "whole windows" in run.traits else (polarity, dict(decisions))
-                    if limit < self.max_paths and self.breaks(trace):
-                        limit = self.max_paths
+            control = None if "whole windows" in run.traits else (polarity, dict(decisions))
+            same = seen.get(print_)
+            if same is None:
+                seen[print_] = len(out.traces)
+                out.traces.append(trace)
+                out.controls.append(control)
+            else:
                 if len(decisions) == 1:
                     idle.update(decisions)
-                continue
-            seen[print_] = len(out.traces)
-            out.traces.append(trace)
-            out.controls.append(None if "whole windows" in run.traits else (polarity, dict(decisions)))
+                if not set(trace.assumptions) < set(out.traces[same].assumptions):
+                    continue
+                # the same without having to assume as much: more can be said of it
+                out.traces[same], out.controls[same] = trace, control
             if limit < self.max_paths and self.breaks(trace):
                 limit = self.max_paths
-            if not deepen or not _accumulates(trace):
+            if same is not None or not deepen or not _accumulates(trace):
                 continue
             settled = set(decisions)
             for key, value, disturbable in run.decided:

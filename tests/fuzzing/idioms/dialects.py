@@ -160,14 +160,9 @@ class Fabric(Accelerate):
     def silent(self, plan: Plan, sync: str) -> tuple[Lines, str]:
         return [], f"{plan.n.fabric}.no_backward_sync({plan.n.model}, enabled=not ({sync}))"
 
-    def opening(self, plan: Plan) -> Lines:
-        return []
-
     def closing(self, plan: Plan) -> Lines:
         n = plan.n
-        return [
-            mark(f"{n.model}, {n.optimizer} = {n.fabric}.setup({n.model}, {n.optimizer})", "prepare"),
-        ]
+        return [mark(f"{n.model}, {n.optimizer} = {n.fabric}.setup({n.model}, {n.optimizer})", "prepare")]
 
     def imports(self, plan: Plan) -> set[str]:
         return {"import lightning as L"}
