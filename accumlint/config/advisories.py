@@ -95,7 +95,14 @@ def installed(pin: Pin, package: Package) -> tuple[Version, Confidence] | None:
     return (allowed[-1], Confidence.CONDITIONAL) if allowed else None
 
 
+_PARSERS = re.compile("HfArgumentParser|TrlParser")
+
+
 # -- situations: what a tree must show for an advisory to matter ------------------------------------
+
+
+# what stands in a script that builds TrainingArguments, a Trainer or one of TRL's configurations
+_TRAINERS = (b"Trainer", b"TrainingArguments", b"trl")
 
 
 def trainer_views(tree: Tree) -> list[View]:
@@ -107,12 +114,14 @@ def trainer_views(tree: Tree) -> list[View]:
         if view.dialect.name in ("training-arguments", "llamafactory", "axolotl")
     ]
     for launch in tree.launches:
-        script = joins.script_of_launch(tree, launch)
-        if script is None or not any(c.short in ("HfArgumentParser", "TrlParser") for c in script.calls):
+        path = joins.script_of_launch(tree, launch)
+        if not path or not _PARSERS.search(tree.scripts.text(path)):
             continue  # the flags of another script may only be named alike
+        if not any(c.short in ("HfArgumentParser", "TrlParser") for c in tree.scripts[path].calls):
+            continue
         document = Document(launch.path, "launch", (launch.table(),))
         found += [view for view in recognise(document) if view.dialect.name == "training-arguments"]
-    for script in tree.scripts.values():
+    for script in tree.scripts.naming(*_TRAINERS):
         found += [
             view for view in wiring.constructor_views(script) if view.dialect.name == "training-arguments"
         ]
@@ -121,14 +130,16 @@ def trainer_views(tree: Tree) -> list[View]:
 
 def _windowed(tree: Tree) -> list[View]:
     """Trainer runs with a window. A recipe counts only where a Trainer can read it: names of keys are shared."""
-    scripts = any(path.endswith(".py") for path in tree.paths)
-    uses = not scripts or any(_imports_trainer(script) for script in tree.scripts.values())
-    return [
-        view
-        for view in trainer_views(tree)
-        if (view.number("accumulation") or 1) > 1
-        and (uses or view.dialect.name in ("llamafactory", "axolotl"))
-    ]
+    if tree.windowed is None:
+        scripts = any(path.endswith(".py") for path in tree.paths)
+        uses = not scripts or any(_imports_trainer(script) for script in tree.scripts.naming(*_TRAINERS))
+        tree.windowed = [
+            view
+            for view in trainer_views(tree)
+            if (view.number("accumulation") or 1) > 1
+            and (uses or view.dialect.name in ("llamafactory", "axolotl"))
+        ]
+    return tree.windowed
 
 
 def _imports_trainer(script: Script) -> bool:
@@ -149,17 +160,11 @@ def trainer_tokens(tree: Tree) -> Place | None:
     """A Trainer run with a window whose script (if it is here) shows targets that are masked or of varying number."""
     if _unsloth(tree):
         return None
-    launched = {
-        launch.path: script
-        for launch in tree.launches
-        if (script := joins.script_of_launch(tree, launch)) is not None
-    }
+    launched = {launch.path: path for launch in tree.launches if (path := joins.script_of_launch(tree, launch))}
     for view in _windowed(tree):
-        script = tree.scripts.get(view.path) or launched.get(view.path)
-        if view.dialect.name in ("llamafactory", "axolotl") or (
-            _TOKEN_LOSS.search(script.text)
-            if script
-            else any(_TOKEN_LOSS.search(other.text) for other in tree.scripts.values())
+        path = view.path if view.path in tree.scripts else launched.get(view.path)
+        if view.dialect.name in ("llamafactory", "axolotl") or any(
+            _TOKEN_LOSS.search(tree.scripts.text(each)) for each in ((path,) if path else tree.scripts)
         ):
             return _place(view)
     return None
@@ -174,7 +179,7 @@ def _unsloth(tree: Tree) -> bool:
     """Importing unsloth rewrites the Trainer's accumulation, so the Trainer's own history no longer tells."""
     return any(
         name.partition(".")[0] == "unsloth"
-        for script in tree.scripts.values()
+        for script in tree.scripts.naming(b"unsloth")
         for name in script.imports.values()
     )
 
@@ -203,7 +208,7 @@ def trainer_own_loss(tree: Tree) -> Place | None:
     """A Trainer subclass whose ``compute_loss`` takes no part in the window's count."""
     if _unsloth(tree) or not _windowed(tree):
         return None
-    for script in tree.scripts.values():
+    for script in tree.scripts.naming(b"compute_loss"):
         for node in script.nodes:
             if not isinstance(node, ast.ClassDef) or not any(
                 script.qualified(b).rpartition(".")[2].endswith("Trainer") for b in node.bases
@@ -230,7 +235,7 @@ def trainer_plain_head(tree: Tree) -> Place | None:
     """A stock head whose loss is a plain mean although its forward takes ``**kwargs`` (measured for BERT, Llama, T5, BART)."""
     if _unsloth(tree) or not _windowed(tree):
         return None
-    for script in tree.scripts.values():
+    for script in tree.scripts.naming(b"from_pretrained", b"from_config"):
         if not wiring.training_arguments(script):
             continue
         for call in script.calls:
@@ -248,7 +253,7 @@ def trainer_environment(tree: Tree) -> Place | None:
         env = launch.env.get(wiring.ENV_STEPS)
         if env is not None and env.known and (whole(env.text) or 1) > 1:
             return launch.path, env.mark, f"{wiring.ENV_STEPS}={env.text}"
-    for script in tree.scripts.values():
+    for script in tree.scripts.naming(wiring.ENV_STEPS.encode()):
         value = script.environ.get(wiring.ENV_STEPS)
         if value is not None and (whole(value.value) or 1) > 1:
             return script.path, value.mark, f"{wiring.ENV_STEPS} is set here"
@@ -265,7 +270,7 @@ def deepspeed_pipeline(tree: Tree) -> Place | None:
     windowed = [view for view in _deepspeed_views(tree) if (view.number("accumulation") or 1) > 1]
     if not windowed:
         return None
-    for script in tree.scripts.values():
+    for script in tree.scripts.naming(b"PipelineModule", b"train_batch"):
         for call in script.calls:
             if call.short in ("PipelineModule", "train_batch") and "deepspeed" in script.text:
                 return script.path, call.mark, "a pipeline is trained here"
@@ -296,9 +301,9 @@ def deepspeed_unmanaged(tree: Tree) -> Place | None:
 
 def deepspeed_manual_boundary_offload(tree: Tree) -> Place | None:
     """Boundaries set by hand with the engine's own count at 1, and optimizer state on the CPU."""
-    for script in tree.scripts.values():
+    for script in tree.scripts.naming(b"set_gradient_accumulation_boundary"):
         calls = [c for c in script.calls if c.short == "set_gradient_accumulation_boundary"]
-        for path in joins.deepspeed_of_script(tree, script) if calls else ():
+        for path in joins.deepspeed_of_script(tree, script.path) if calls else ():
             view = tree.view(path, "deepspeed")
             if view is None or view.number("stage") not in (1, 2) or (view.number("accumulation") or 1) != 1:
                 continue
@@ -308,7 +313,7 @@ def deepspeed_manual_boundary_offload(tree: Tree) -> Place | None:
 
 
 def deepspeed_no_sync(tree: Tree) -> Place | None:
-    for script in tree.scripts.values():
+    for script in tree.scripts.naming(b"no_sync"):
         engines = {call.assigned[0] for call in wiring.deepspeed_inits(script) if call.assigned}
         for call in script.calls:
             parts = call.name.split(".")
@@ -323,14 +328,11 @@ def axolotl_accumulation(tree: Tree) -> Place | None:
 
 def preference_accumulation(tree: Tree) -> Place | None:
     """A preference trainer of TRL (DPO, CPO, BCO, KTO, ORPO, reward) with a window."""
-    windowed = {view.path for view in _windowed(tree)}
-    for script in tree.scripts.values():
+    if not _windowed(tree):
+        return None
+    for script in tree.scripts.naming(b"Trainer"):
         for call in script.calls:
-            if (
-                call.name.startswith("trl.")
-                and re.fullmatch(r"(DPO|CPO|BCO|KTO|ORPO|Reward)Trainer", call.short)
-                and windowed
-            ):
+            if call.name.startswith("trl.") and re.fullmatch(r"(DPO|CPO|BCO|KTO|ORPO|Reward)Trainer", call.short):
                 return script.path, call.mark, f"{call.short} is used here"
     return None
 

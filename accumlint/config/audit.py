@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from accumlint.config import joins
 from accumlint.config.joins import Tree
 from accumlint.config.names import report
-from accumlint.config.sieve import can_be_dialect, can_be_launch, can_be_script
+from accumlint.config.sieve import can_be_dialect, can_be_launch, can_be_script, speaks
 from accumlint.config.sources.by_name import is_dependency_file
 from accumlint.config.tree import Document, Mark, Problem
 from accumlint.findings import Finding, Severity
@@ -51,9 +51,8 @@ def audit(files: Sequence[SourceFile], gathered: Gathered | None = None) -> list
     findings = list(said)
     if tree.documents:
         findings += _documents(tree)
-    if tree.scripts:
-        findings += _scripts(tree)
-    if _concerns_several(tree):
+    findings += _scripts(tree)
+    if tree.views or tree.documents or tree.launches:
         from accumlint.config import crossfile
 
         for part in crossfile.PARTS:
@@ -81,26 +80,34 @@ def _documents(tree: Tree) -> list[Finding]:
 
 
 def _scripts(tree: Tree) -> list[Finding]:
-    """What each script says by itself, under the launch lines that start it."""
-    from accumlint.config import local_devices, wiring
+    """What each script says, by itself and with the launch lines that start it; a script after the other is held.
 
+    The checks against other files are left out where there are none and no call of the script holds a configuration.
+    """
     findings: list[Finding] = []
-    launched = joins.launches_of_scripts(tree)
-    for script in tree.scripts.values():
+    launched = joins.launches_of_files(tree)
+    others = bool(tree.views or tree.documents or tree.launches)
+    for path, data in tree.scripts.sources():
+        script = tree.scripts.get(path) if path in launched or speaks(data) else None
+        if script is None:
+            continue
+        from accumlint.config import local_devices, wiring
+
+        launches = launched.pop(script.path, [])
         findings += guarded(script.path, wiring.audit_script, script)
-        findings += guarded(script.path, local_devices.check_script, script, launched.get(script.path, ()))
+        findings += guarded(script.path, local_devices.check_script, script, launches)
+        if others or wiring.holds_configuration(script):
+            from accumlint.config import crossfile
+
+            for part in crossfile.SCRIPT_PARTS:
+                findings += guarded(script.path, part, tree, script, launches)
+            for launch in launches:
+                findings += guarded(launch.path, crossfile.launch_line, tree, launch, script)
+    for launch in (launch for launches in launched.values() for launch in launches):
+        from accumlint.config import crossfile
+
+        findings += guarded(launch.path, crossfile.launch_line, tree, launch, None)
     return findings
-
-
-def _concerns_several(tree: Tree) -> bool:
-    """Whether the checks across files could find anything: a configuration, a launch line, or a call that holds one."""
-    if tree.views or tree.documents or tree.launches:
-        return True
-    if not tree.scripts:
-        return False
-    from accumlint.config import wiring
-
-    return any(wiring.holds_configuration(script) for script in tree.scripts.values())
 
 
 def guarded(path: str, part: Callable[..., Iterable[Finding]], *arguments: Any) -> list[Finding]:
@@ -161,11 +168,7 @@ def _read_one(path: str, data: bytes, tree: Tree, pins: list[Pin]) -> list[Findi
         tree.launches += launches
         findings += local_devices.check_shell(path, shell, launches)
     if can_be_script(path, data) and len(data) <= MAX_TEXT:
-        from accumlint.config.sources.script import read_script
-
-        script = read_script(path, data.decode("utf-8-sig", "replace"))
-        if not isinstance(script, Problem):  # a broken script is reported by the reader of scripts
-            tree.scripts[path] = script
+        tree.scripts.add(path, data)
     return findings
 
 

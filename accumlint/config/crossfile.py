@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from accumlint.config import joins, wiring
 from accumlint.config.checks import check_arithmetic, run_checks
@@ -21,6 +21,7 @@ from accumlint.config.sources.script import Call, Script, accumulation_settings,
 from accumlint.config.tree import Document, Entry, Mark, Scalar, Table, walk
 from accumlint.findings import Confidence, Finding
 
+_PARALLEL_CODE = ("sequence_parallel", "PipelineModule", "mpu=", "pipe.", "tensor_parallel", "mesh_param")
 _PARALLEL = (
     "tensor",
     "pipeline",
@@ -69,7 +70,7 @@ def _side(script: Script, call: Call, keyword: str, default: int | None = None) 
 
 
 def _launched(
-    script: Script, call: Call, keyword: str, launches: list[Launch], default: int | None = None
+    script: Script, call: Call, keyword: str, launches: Sequence[Launch], default: int | None = None
 ) -> list[Side | None]:
     """What ``keyword`` is in each run: the launch lines' flags where it is an argument, else what the script says."""
     expression = call.keywords.get(keyword)
@@ -203,39 +204,35 @@ def _view_sides(found: View) -> tuple[Side | None, Side | None, Side | None, Sid
     return steps, micro, clip, most
 
 
-def scripts_with_deepspeed(tree: Tree) -> Iterator[Finding]:
-    """Scripts that name a DeepSpeed file, by the engine that they hand it to."""
-    overridden = joins.launches_of_scripts(tree)
-    for script in tree.scripts.values():
-        for path in joins.deepspeed_of_script(tree, script):
-            deepspeed = tree.view(path, "deepspeed")
-            assert deepspeed is not None
-            launches = overridden.get(script.path, [])
-            for call in wiring.training_arguments(script):
-                named = call.keywords.get("deepspeed")
-                if named is not None:
-                    value = script.value(named)
-                    if value is not None and tree.resolve(value.value, script.path) not in (path, None):
-                        continue
-                clip, most = _side(script, call, "max_grad_norm"), _side(script, call, "max_steps")
-                micros = _launched(script, call, "per_device_train_batch_size", launches)
-                counts = _launched(script, call, "gradient_accumulation_steps", launches, 1)
-                if call.splat or "gradient_accumulation_steps" in script.stores:
+def script_with_deepspeed(tree: Tree, script: Script, launches: Sequence[Launch]) -> Iterator[Finding]:
+    """A script that names a DeepSpeed file, by the engine that it hands the file to."""
+    for path in joins.deepspeed_of_script(tree, script.path):
+        deepspeed = tree.view(path, "deepspeed")
+        assert deepspeed is not None
+        for call in wiring.training_arguments(script):
+            named = call.keywords.get("deepspeed")
+            if named is not None:
+                value = script.value(named)
+                if value is not None and tree.resolve(value.value, script.path) not in (path, None):
                     continue
-                for steps, micro in zip(counts, micros * len(counts) if len(micros) == 1 else micros):
-                    yield from compare_trainer(deepspeed, steps, micro, clip, most)
-            yield from _accelerate_plugin(script, deepspeed, launches)
-            yield from _deepspeed_engine(script, deepspeed, launches)
+            clip, most = _side(script, call, "max_grad_norm"), _side(script, call, "max_steps")
+            micros = _launched(script, call, "per_device_train_batch_size", launches)
+            counts = _launched(script, call, "gradient_accumulation_steps", launches, 1)
+            if call.splat or "gradient_accumulation_steps" in script.stores:
+                continue
+            for steps, micro in zip(counts, micros * len(counts) if len(micros) == 1 else micros):
+                yield from compare_trainer(deepspeed, steps, micro, clip, most)
+        yield from _accelerate_plugin(script, deepspeed, launches)
+        yield from _deepspeed_engine(script, deepspeed, launches)
 
-
-def _unless_launched(side: Side | None, launches: list[Launch], name: str) -> Side | None:
+def _unless_launched(side: Side | None, launches: Sequence[Launch], name: str) -> Side | None:
     """A script's default is moot when a launch line states the flag; that line is compared by itself."""
     if side is not None and not side.sure and any(name in launch.args for launch in launches):
         return None
     return side
 
 
-def _accelerate_plugin(script: Script, deepspeed: View, launches: list[Launch]) -> Iterator[Finding]:
+def _accelerate_plugin(script: Script, deepspeed: View, launches: Sequence[Launch]) -> Iterator[Finding]:
     """A plugin made from a file, and an Accelerator with a count.
 
     accelerate ≥ 1.8: "Gradient accumulation steps mismatch … Using DeepSpeed's value"; 0.23–1.7: two counters,
@@ -279,7 +276,7 @@ def _plugin_against(own: Side, deepspeed: View) -> Iterator[Finding]:
         )
 
 
-def _deepspeed_engine(script: Script, deepspeed: View, launches: list[Launch]) -> Iterator[Finding]:
+def _deepspeed_engine(script: Script, deepspeed: View, launches: Sequence[Launch]) -> Iterator[Finding]:
     """A script that drives ``deepspeed.initialize`` itself: its own count, no_sync under ZeRO, per-update schedules."""
     inits = wiring.deepspeed_inits(script)
     if not inits:
@@ -340,56 +337,53 @@ def _sharded_no_sync(
             )
 
 
-def inline_deepspeed(tree: Tree) -> Iterator[Finding]:
+def inline_deepspeed(tree: Tree, script: Script, launches: Sequence[Launch]) -> Iterator[Finding]:
     """DeepSpeed configurations that a script holds as a dict: audited as if they were a file."""
-    for script in tree.scripts.values():
-        for call in script.calls:
-            keyword = {"initialize": "config", "DeepSpeedPlugin": "hf_ds_config"}.get(call.short, "deepspeed")
-            expression = call.keywords.get(keyword) or call.keywords.get("config_params")
-            if expression is None or call.short == "initialize" and call.name != "deepspeed.initialize":
+    for call in script.calls:
+        keyword = {"initialize": "config", "DeepSpeedPlugin": "hf_ds_config"}.get(call.short, "deepspeed")
+        expression = call.keywords.get(keyword) or call.keywords.get("config_params")
+        if expression is None or call.short == "initialize" and call.name != "deepspeed.initialize":
+            continue
+        table = script.dict_table(expression)
+        if table is None or table.get("**") is not None:
+            continue
+        document = Document(script.path, "python-dict", (table,), script.text)
+        for found in recognise(document):
+            if found.dialect.name != "deepspeed" or any(
+                key in script.stores
+                for key in (
+                    "gradient_accumulation_steps",
+                    "train_batch_size",
+                    "train_micro_batch_size_per_gpu",
+                )
+            ):
                 continue
-            table = script.dict_table(expression)
-            if table is None or table.get("**") is not None:
-                continue
-            document = Document(script.path, "python-dict", (table,), script.text)
-            for found in recognise(document):
-                if found.dialect.name != "deepspeed" or any(
-                    key in script.stores
-                    for key in (
-                        "gradient_accumulation_steps",
-                        "train_batch_size",
-                        "train_micro_batch_size_per_gpu",
-                    )
-                ):
-                    continue
-                yield from check_arithmetic(found)
-                yield from run_checks(found)
-                if call in wiring.training_arguments(script):
-                    steps = _side(script, call, "gradient_accumulation_steps", 1)
-                    yield from compare_trainer(
-                        found,
-                        steps,
-                        _side(script, call, "per_device_train_batch_size"),
-                        _side(script, call, "max_grad_norm"),
-                    )
-                elif call.name == "deepspeed.initialize":
-                    stage = found.facts.get("stage")
-                    yield from _sharded_no_sync(
-                        script, [call], found.number("stage"), script.path, stage.mark if stage else None
-                    )
-
+            yield from check_arithmetic(found)
+            yield from run_checks(found)
+            if call in wiring.training_arguments(script):
+                steps = _side(script, call, "gradient_accumulation_steps", 1)
+                yield from compare_trainer(
+                    found,
+                    steps,
+                    _side(script, call, "per_device_train_batch_size"),
+                    _side(script, call, "max_grad_norm"),
+                )
+            elif call.name == "deepspeed.initialize":
+                stage = found.facts.get("stage")
+                yield from _sharded_no_sync(
+                    script, [call], found.number("stage"), script.path, stage.mark if stage else None
+                )
 
 # -- accelerate configurations against scripts -------------------------------------------------------
 
 
-def accelerate_with_scripts(tree: Tree) -> Iterator[Finding]:
+def accelerate_with_script(tree: Tree, script: Script, launches: Sequence[Launch]) -> Iterator[Finding]:
     """Outside DeepSpeed the launcher's count never reaches ``Accelerator()``; under it, it beats the code's.
 
     accelerate/utils/launch.py exports ACCELERATE_GRADIENT_ACCUMULATION_STEPS for DeepSpeed only, and
     ``Accelerator.__init__`` prefers that variable to its argument (run on 1.15.0.dev0: env 2, code 8 gives 2).
     """
-    launched = joins.launches_of_scripts(tree)
-    for found, script in joins.accelerate_pairs(tree):
+    for found in joins.accelerate_of_script(tree, script, launches):
         stated = found.entry("gradient_accumulation_steps")
         inner = found.facts.get("accumulation")
         deepspeed = str(found.value("distributed_type")).upper() == "DEEPSPEED"
@@ -418,7 +412,7 @@ def accelerate_with_scripts(tree: Tree) -> Iterator[Finding]:
                         related=[(found.path, mark, f"gradient_accumulation_steps {number} is stated here")],
                     )
                 continue
-            for own in _launched(script, call, "gradient_accumulation_steps", launched.get(script.path, [])):
+            for own in _launched(script, call, "gradient_accumulation_steps", launches):
                 if own is None or own.number == number:
                     continue
                 theirs = Side(
@@ -433,7 +427,7 @@ def accelerate_with_scripts(tree: Tree) -> Iterator[Finding]:
             for call in wiring.training_arguments(script):
                 if "gradient_accumulation_steps" not in script.stores:
                     for own in _launched(
-                        script, call, "gradient_accumulation_steps", launched.get(script.path, []), 1
+                        script, call, "gradient_accumulation_steps", launches, 1
                     ):
                         yield from compare_trainer(found, own, None, _side(script, call, "max_grad_norm"))
 
@@ -441,44 +435,42 @@ def accelerate_with_scripts(tree: Tree) -> Iterator[Finding]:
 # -- launch lines ------------------------------------------------------------------------------------
 
 
-def launch_lines(tree: Tree) -> Iterator[Finding]:
-    for launch in tree.launches:
-        yield from _flags(launch)
-        script = joins.script_of_launch(tree, launch)
-        named = joins.deepspeed_of_launch(tree, launch)
-        own = _arg_side(
-            launch,
-            "gradient_accumulation_steps",
-            "gradient_accumulation",
-            "grad_accum_steps",
-            "accumulate_grad_batches",
-        )
-        if named is not None:
-            deepspeed = tree.view(named[0], "deepspeed")
-            assert deepspeed is not None
-            if (
-                "per_device_train_batch_size" in launch.args
-                or script is not None
-                and _parses_arguments(script)
-            ):
-                yield from compare_trainer(
-                    deepspeed,
-                    own,
-                    _arg_side(launch, "per_device_train_batch_size"),
-                    _float_side(launch, "max_grad_norm"),
-                    _arg_side(launch, "max_steps"),
-                    launch.ranks()[0],
+def launch_line(tree: Tree, launch: Launch, script: Script | None) -> Iterator[Finding]:
+    """A launch line against the script that it starts, where that is here."""
+    yield from _flags(launch)
+    named = joins.deepspeed_of_launch(tree, launch)
+    own = _arg_side(
+        launch,
+        "gradient_accumulation_steps",
+        "gradient_accumulation",
+        "grad_accum_steps",
+        "accumulate_grad_batches",
+    )
+    if named is not None:
+        deepspeed = tree.view(named[0], "deepspeed")
+        assert deepspeed is not None
+        if (
+            "per_device_train_batch_size" in launch.args
+            or script is not None
+            and _parses_arguments(script)
+        ):
+            yield from compare_trainer(
+                deepspeed,
+                own,
+                _arg_side(launch, "per_device_train_batch_size"),
+                _float_side(launch, "max_grad_norm"),
+                _arg_side(launch, "max_steps"),
+                launch.ranks()[0],
+            )
+        elif own is not None and launch.options.get("deepspeed_config_file") is None:
+            theirs = _fact_side(deepspeed, "accumulation")
+            if theirs is not None and theirs.number != own.number and not _writes_steps(script):
+                message = f"the DeepSpeed configuration accumulates {theirs.number} microbatches and the engine follows it; the launch line says {own.number}"
+                yield _conflict(
+                    "config-accum-conflict", theirs, dataclasses.replace(own, sure=False), message
                 )
-            elif own is not None and launch.options.get("deepspeed_config_file") is None:
-                theirs = _fact_side(deepspeed, "accumulation")
-                if theirs is not None and theirs.number != own.number and not _writes_steps(script):
-                    message = f"the DeepSpeed configuration accumulates {theirs.number} microbatches and the engine follows it; the launch line says {own.number}"
-                    yield _conflict(
-                        "config-accum-conflict", theirs, dataclasses.replace(own, sure=False), message
-                    )
-        yield from _launcher_count(tree, launch, script)
-        yield from _unknown_flag(launch, script)
-
+    yield from _launcher_count(tree, launch, script)
+    yield from _unknown_flag(launch, script)
 
 def _writes_steps(script: Script | None) -> bool:
     """Whether the script writes its own count into the configuration (then the file's number is not final)."""
@@ -634,30 +626,17 @@ def worlds(tree: Tree) -> Worlds:
             mark = config.ranks_from[0].mark if config.ranks_from else mark
         parallel = any(any(p in name for p in _PARALLEL) for name in launch.args)
         script = joins.script_of_launch(tree, launch)
+        text = tree.scripts.text(script) if script else ""
         for found, _ in joins.configs_of_launch(tree, launch):
             add(found, None if parallel or count is None else _divided(found, count), path, mark)
         files = {named[0]} if (named := joins.deepspeed_of_launch(tree, launch)) else set()
-        if script is not None and not files:
+        if script and not files:
             files = set(joins.deepspeed_of_script(tree, script))
         if config is not None:
             inner = config.entry("deepspeed_config.deepspeed_config_file")
             target = tree.resolve(inner.value, config.path) if inner is not None else None
             files |= {target} if target else set()
-        parallel = (
-            parallel
-            or script is not None
-            and any(
-                p in script.text
-                for p in (
-                    "sequence_parallel",
-                    "PipelineModule",
-                    "mpu=",
-                    "pipe.",
-                    "tensor_parallel",
-                    "mesh_param",
-                )
-            )
-        )
+        parallel = parallel or any(word in text for word in _PARALLEL_CODE)
         for target in files:
             deepspeed = tree.view(target, "deepspeed")
             if deepspeed is not None:
@@ -717,79 +696,74 @@ def _under_deepspeed(launcher: View) -> bool:
     return str(launcher.value("distributed_type")).upper() == "DEEPSPEED"
 
 
-def lightning_strategies(tree: Tree) -> Iterator[Finding]:
+def lightning_strategy(tree: Tree, script: Script, launches: Sequence[Launch]) -> Iterator[Finding]:
     """A DeepSpeed file handed to Lightning's strategy must not state the count (strategies/deepspeed.py raises)."""
-    for script in tree.scripts.values():
-        for call in script.calls:
-            if call.short != "DeepSpeedStrategy" or "lightning" not in call.name:
-                continue
-            expression = call.keywords.get("config")
-            value = script.value(expression) if expression is not None else None
-            target = tree.resolve(value.value, script.path) if value is not None else None
-            table = script.dict_table(expression) if expression is not None else None
-            entry, path = None, script.path
-            if target is not None:
-                found = tree.view(target, "deepspeed")
-                entry, path = (found.entry("accumulation") if found else None), target
-            elif table is not None:
-                entry = table.get("gradient_accumulation_steps")
-            if entry is None:
-                continue
-            trainers = wiring.lightning_trainers(script)
-            related = [
-                (script.path, script.mark(c.keywords["accumulate_grad_batches"]), "accumulate_grad_batches")
-                for c in trainers
-                if "accumulate_grad_batches" in c.keywords
-            ]
-            yield report(
-                "config-accum-conflict",
-                path,
-                entry.mark,
-                "Lightning sets gradient_accumulation_steps from accumulate_grad_batches and refuses a DeepSpeed configuration that states it",
-                related=related or [(script.path, call.mark, "handed to the strategy here")],
-            )
+    for call in script.calls:
+        if call.short != "DeepSpeedStrategy" or "lightning" not in call.name:
+            continue
+        expression = call.keywords.get("config")
+        value = script.value(expression) if expression is not None else None
+        target = tree.resolve(value.value, script.path) if value is not None else None
+        table = script.dict_table(expression) if expression is not None else None
+        entry, path = None, script.path
+        if target is not None:
+            found = tree.view(target, "deepspeed")
+            entry, path = (found.entry("accumulation") if found else None), target
+        elif table is not None:
+            entry = table.get("gradient_accumulation_steps")
+        if entry is None:
+            continue
+        trainers = wiring.lightning_trainers(script)
+        related = [
+            (script.path, script.mark(c.keywords["accumulate_grad_batches"]), "accumulate_grad_batches")
+            for c in trainers
+            if "accumulate_grad_batches" in c.keywords
+        ]
+        yield report(
+            "config-accum-conflict",
+            path,
+            entry.mark,
+            "Lightning sets gradient_accumulation_steps from accumulate_grad_batches and refuses a DeepSpeed configuration that states it",
+            related=related or [(script.path, call.mark, "handed to the strategy here")],
+        )
 
-
-def split_counts(tree: Tree) -> Iterator[Finding]:
+def split_count(tree: Tree, script: Script, launches: Sequence[Launch]) -> Iterator[Finding]:
     """A count that is global in the script (``steps //= world_size``) and does not divide by the launched ranks.
 
     nanoGPT's convention: the constant is the count over all ranks, each rank takes its share.
     """
-    for script in tree.scripts.values():
-        for node in script.nodes if "//=" in script.text else ():
-            if not (
-                isinstance(node, ast.AugAssign)
-                and isinstance(node.op, ast.FloorDiv)
-                and isinstance(node.target, ast.Name)
-            ):
-                continue
-            name = node.target.id
-            divisor = script.qualified(node.value) or getattr(getattr(node.value, "func", None), "attr", "")
-            stated = [
-                e
-                for e in script.assigned.get(name, [])
-                if (v := script.value(e)) is not None and v.number is not None
-            ]
-            if not names_accumulation(name) or "world_size" not in divisor or len(stated) != 1:
-                continue
-            count = script.value(stated[0]).number  # type: ignore[union-attr]
-            worlds_seen: list[tuple[Launch, int, Mark]] = [
-                (launch, launch.ranks()[0] or 0, launch.ranks()[1])
-                for launch in tree.launches
-                if joins.script_of_launch(tree, launch) is script
-                and not any(names_accumulation(flag) for flag in launch.args)
-            ]
-            if worlds_seen and count and all(world and count % world for _, world, _ in worlds_seen):
-                launch, world, mark = worlds_seen[0]
-                yield report(
-                    "config-batch-mismatch",
-                    script.path,
-                    script.mark(stated[0]),
-                    f"{name} {count} is shared out over {world} ranks and is no multiple of them: {count // world * world} microbatches per update are left",
-                    evidence={"accumulation": count, "ranks": world},
-                    related=[(launch.path, mark, f"{world} ranks are started here")],
-                )
-
+    for node in script.nodes if "//=" in script.text else ():
+        if not (
+            isinstance(node, ast.AugAssign)
+            and isinstance(node.op, ast.FloorDiv)
+            and isinstance(node.target, ast.Name)
+        ):
+            continue
+        name = node.target.id
+        divisor = script.qualified(node.value) or getattr(getattr(node.value, "func", None), "attr", "")
+        stated = [
+            e
+            for e in script.assigned.get(name, [])
+            if (v := script.value(e)) is not None and v.number is not None
+        ]
+        if not names_accumulation(name) or "world_size" not in divisor or len(stated) != 1:
+            continue
+        count = script.value(stated[0]).number  # type: ignore[union-attr]
+        worlds_seen: list[tuple[Launch, int, Mark]] = [
+            (launch, launch.ranks()[0] or 0, launch.ranks()[1])
+            for launch in launches
+            if not any(names_accumulation(flag) for flag in launch.args)
+        ]
+        if worlds_seen and count and all(world and count % world for _, world, _ in worlds_seen):
+            launch, world, mark = worlds_seen[0]
+            yield report(
+                "config-batch-mismatch",
+                script.path,
+                script.mark(stated[0]),
+                f"{name} {count} is shared out over {world} ranks and is no multiple of them: {count // world * world} microbatches per update are left",
+                evidence={"accumulation": count, "ranks": world},
+                related=[(launch.path, mark, f"{world} ranks are started here")],
+            )
 
 def overrides(tree: Tree) -> Iterator[Finding]:
     """A configuration with the keys that its launch line lays over it (``tune run … key=value``, ``--train.x 3``)."""
@@ -854,76 +828,74 @@ _LOADERS = (
 )
 
 
-def loaded_configurations(tree: Tree) -> Iterator[Finding]:
+def loaded_configuration(tree: Tree, script: Script, launches: Sequence[Launch]) -> Iterator[Finding]:
     """A configuration that a script loads, whose accumulation no line of the script reads.
 
     Only where the script itself trains (it calls ``backward`` or builds an engine) and hands the loaded table to
     nobody else by splat or constructor.
     """
-    for script in tree.scripts.values():
-        loads = [c for c in script.calls if c.name in _LOADERS]
-        if len(loads) != 1 or len(loads[0].assigned) != 1:
+    loads = [c for c in script.calls if c.name in _LOADERS]
+    if len(loads) != 1 or len(loads[0].assigned) != 1:
+        return
+    target = loads[0].assigned[0]
+    named = [
+        (path, script.mark(each))
+        for each in script.strings
+        if each.value.endswith((".yaml", ".yml", ".json", ".toml"))
+        and (path := tree.resolve(each.value, script.path))
+        and path in tree.paths
+    ]
+    if len({path for path, _ in named}) != 1 or not target or _escapes(script, target):
+        return
+    path = named[0][0]
+    for key, entry in _stated_counts(tree, path):
+        number = whole(entry.value)
+        if (
+            number is None
+            or number <= 1
+            or key in script.reads
+            or any(key in each.value for each in script.strings)
+        ):
             continue
-        target = loads[0].assigned[0]
-        named = [
-            (path, script.mark(each))
-            for each in script.strings
-            if each.value.endswith((".yaml", ".yml", ".json", ".toml"))
-            and (path := tree.resolve(each.value, script.path))
-            and path in tree.paths
-        ]
-        if len({path for path, _ in named}) != 1 or not target or _escapes(script, target):
+        engine = next(
+            (
+                c
+                for c in (
+                    *wiring.accelerators(script),
+                    *wiring.training_arguments(script),
+                    *wiring.lightning_trainers(script),
+                )
+            ),
+            None,
+        )
+        if engine is None and not any(c.short == "backward" for c in script.calls):
             continue
-        path = named[0][0]
-        for key, entry in _stated_counts(tree, path):
-            number = whole(entry.value)
-            if (
-                number is None
-                or number <= 1
-                or key in script.reads
-                or any(key in each.value for each in script.strings)
-            ):
-                continue
-            engine = next(
-                (
-                    c
-                    for c in (
-                        *wiring.accelerators(script),
-                        *wiring.training_arguments(script),
-                        *wiring.lightning_trainers(script),
-                    )
-                ),
-                None,
-            )
-            if engine is None and not any(c.short == "backward" for c in script.calls):
-                continue
-            keyword = {
-                "Accelerator": "gradient_accumulation_steps",
-                "Trainer": "accumulate_grad_batches",
-            }.get(engine.short if engine else "", "gradient_accumulation_steps")
-            place, where = (engine.mark, script.path) if engine is not None else (entry.mark, path)
-            if engine is not None and (keyword in engine.keywords or engine.splat):
-                own = _side(script, engine, keyword)
-                if own is not None and own.number != number and own.sure:
-                    at = Side(number, path, entry.mark, f"{key} {number}")
-                    yield _conflict(
-                        "config-accum-conflict",
-                        at,
-                        own,
-                        f"{key} is {number} here, and the script that loads this file fixes {own.number}",
-                    )
-                continue
-            yield report(
-                "accum-not-wired",
-                where,
-                place,
-                f"{key} {number} is loaded with the configuration and read by nothing: windows have 1 microbatch",
-                related=[
-                    (path, entry.mark, f"{key} {number} is stated here"),
-                    (script.path, loads[0].mark, "loaded here"),
-                ],
-            )
-
+        keyword = {
+            "Accelerator": "gradient_accumulation_steps",
+            "Trainer": "accumulate_grad_batches",
+        }.get(engine.short if engine else "", "gradient_accumulation_steps")
+        place, where = (engine.mark, script.path) if engine is not None else (entry.mark, path)
+        if engine is not None and (keyword in engine.keywords or engine.splat):
+            own = _side(script, engine, keyword)
+            if own is not None and own.number != number and own.sure:
+                at = Side(number, path, entry.mark, f"{key} {number}")
+                yield _conflict(
+                    "config-accum-conflict",
+                    at,
+                    own,
+                    f"{key} is {number} here, and the script that loads this file fixes {own.number}",
+                )
+            continue
+        yield report(
+            "accum-not-wired",
+            where,
+            place,
+            f"{key} {number} is loaded with the configuration and read by nothing: windows have 1 microbatch",
+            related=[
+                (path, entry.mark, f"{key} {number} is stated here"),
+                (script.path, loads[0].mark, "loaded here"),
+            ],
+        )
 
 def _stated_counts(tree: Tree, path: str) -> list[tuple[str, Entry]]:
     found = []
@@ -953,24 +925,26 @@ def _escapes(script: Script, name: str) -> bool:
     return False
 
 
-def constructor_calls(tree: Tree) -> Iterator[Finding]:
+def constructor_calls(tree: Tree, script: Script, launches: Sequence[Launch]) -> Iterator[Finding]:
     """Constructor calls read as the dialect of the file that they could have been (optim, strategy, …)."""
-    for script in tree.scripts.values():
-        for found in wiring.constructor_views(script):
-            yield from run_checks(found)
+    for found in wiring.constructor_views(script):
+        yield from run_checks(found)
 
 
-PARTS = (
-    scripts_with_deepspeed,
+# what is said of one script, with the launch lines that start it
+SCRIPT_PARTS = (
+    script_with_deepspeed,
     inline_deepspeed,
-    accelerate_with_scripts,
-    launch_lines,
+    accelerate_with_script,
+    lightning_strategy,
+    split_count,
+    loaded_configuration,
+    constructor_calls,
+)
+# what is said of a tree
+PARTS = (
     launcher_with_recipes,
     ranks_from_launches,
     overrides,
-    lightning_strategies,
-    split_counts,
     configurations_with_deepspeed,
-    loaded_configurations,
-    constructor_calls,
 )

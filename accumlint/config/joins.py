@@ -8,9 +8,11 @@ of path; an ambiguous name joins nothing.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from accumlint.config.scripts import Scripts
 from accumlint.config.tree import Mark
 
 if TYPE_CHECKING:
@@ -25,10 +27,12 @@ class Tree:
     """Everything that was read, by path (with forward slashes)."""
 
     views: dict[str, list[View]] = field(default_factory=dict)
-    scripts: dict[str, Script] = field(default_factory=dict)
+    scripts: Scripts = field(default_factory=Scripts)
     launches: list[Launch] = field(default_factory=list)
     paths: tuple[str, ...] = ()
     documents: list[Document] = field(default_factory=list)
+    named: dict[str, dict[str, Mark]] = field(default_factory=dict)  # what deepspeed_of_script found
+    windowed: list[View] | None = None  # Trainer runs with a window, once somebody has asked
     _by_name: dict[str, list[str]] = field(default_factory=dict)
 
     def index(self) -> None:
@@ -42,7 +46,7 @@ class Tree:
         start = folder + "/"
         part = Tree(
             views={path: views for path, views in self.views.items() if path.startswith(start)},
-            scripts={path: script for path, script in self.scripts.items() if path.startswith(start)},
+            scripts=self.scripts.below(start),
             launches=[launch for launch in self.launches if launch.path.startswith(start)],
             paths=tuple(path for path in self.paths if path.startswith(start)),
             documents=[document for document in self.documents if document.path.startswith(start)],
@@ -98,8 +102,15 @@ DEEPSPEED_FLAGS = (
 )
 
 
-def deepspeed_of_script(tree: Tree, script: Script) -> dict[str, Mark]:
+def deepspeed_of_script(tree: Tree, path: str) -> dict[str, Mark]:
     """DeepSpeed files that a script names in any text, with the place."""
+    if path not in tree.named:
+        alone = tree.one_folder()
+        tree.named[path] = _named_deepspeed(tree, tree.scripts[path]) if alone or ".json" in tree.scripts.text(path) else {}
+    return tree.named[path]
+
+
+def _named_deepspeed(tree: Tree, script: Script) -> dict[str, Mark]:
     found: dict[str, Mark] = {}
     for node in script.strings:
         if not node.value.endswith(".json"):
@@ -129,20 +140,24 @@ def deepspeed_of_launch(tree: Tree, launch: Launch) -> tuple[str, Mark] | None:
     return None
 
 
-def script_of_launch(tree: Tree, launch: Launch) -> Script | None:
+def _started(tree: Tree, launch: Launch) -> str:
+    """The path of the file that a launch line starts; empty where it is not in the tree."""
     if launch.script is None or not launch.script.known:
-        return None
-    path = tree.resolve(launch.script.text, launch.path)
-    return tree.scripts.get(path) if path else None
+        return ""
+    return tree.resolve(launch.script.text, launch.path) or ""
 
 
-def launches_of_scripts(tree: Tree) -> dict[str, list[Launch]]:
-    """The launch lines of each script, by its path."""
+def script_of_launch(tree: Tree, launch: Launch) -> str:
+    """The path of the script that a launch line starts; empty where there is none that can be read."""
+    path = _started(tree, launch)
+    return path if path in tree.scripts else ""
+
+
+def launches_of_files(tree: Tree) -> dict[str, list[Launch]]:
+    """The launch lines by the file that they start, be it a script or not; without reading any."""
     table: dict[str, list[Launch]] = {}
     for launch in tree.launches:
-        script = script_of_launch(tree, launch)
-        if script is not None:
-            table.setdefault(script.path, []).append(launch)
+        table.setdefault(_started(tree, launch), []).append(launch)
     return table
 
 
@@ -165,16 +180,15 @@ def accelerate_of_launch(tree: Tree, launch: Launch) -> View | None:
     return tree.view(tree.resolve(arg.text, launch.path), "accelerate")
 
 
-def accelerate_pairs(tree: Tree) -> list[tuple[View, Script]]:
-    """Accelerate configurations with the script that is launched under them."""
-    pairs: list[tuple[View, Script]] = []
-    for launch in tree.launches:
-        found, script = accelerate_of_launch(tree, launch), script_of_launch(tree, launch)
-        if found and script and (found, script) not in [(a, b) for a, b in pairs]:
-            pairs.append((found, script))
-    if not pairs and tree.one_folder() and len(tree.scripts) == 1:
+def accelerate_of_script(tree: Tree, script: Script, launches: Sequence[Launch]) -> list[View]:
+    """Accelerate configurations under which a script is launched."""
+    pairs: list[View] = []
+    for launch in launches:
+        found = accelerate_of_launch(tree, launch)
+        if found and found not in pairs:
+            pairs.append(found)
+    if not pairs and "accelerate" in script.text and tree.one_folder() and len(tree.scripts) == 1:
         files = [v for p in sorted(tree.views) if (v := tree.view(p, "accelerate"))]
-        script = next(iter(tree.scripts.values()))
-        if len(files) == 1 and "accelerate" in script.text:
-            pairs.append((files[0], script))
+        if len(files) == 1:
+            pairs.append(files[0])
     return pairs

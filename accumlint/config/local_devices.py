@@ -107,11 +107,16 @@ def _several_nodes(script: Script) -> Confidence | None:
     return None
 
 
+_STATING = frozenset({ast.Assign, ast.AnnAssign, ast.AugAssign, ast.keyword, ast.FunctionDef, ast.AsyncFunctionDef})
+
+
 def check_script(script: Script, launches: Sequence[Launch] = ()) -> list[Finding]:
     """Assignments and keywords named like an accumulation whose divisor counts one node's devices."""
     findings: list[Finding] = []
     sites: list[tuple[str, ast.expr, ast.AST]] = []
     for node in script.nodes:
+        if type(node) not in _STATING:
+            continue
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 name = (

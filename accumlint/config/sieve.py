@@ -16,7 +16,12 @@ _LAUNCH = re.compile(
 _LAUNCH_WORTH = re.compile(
     rb"batch|accum|deepspeed|nproc|num_processes|num_gpus|config_file|\.ya?ml|\.json|\.toml", re.IGNORECASE
 )
-_SCRIPT = re.compile(rb"accum|GRAD_ACC|grad_acc|deepspeed|TrainingArguments|average_tokens", re.IGNORECASE)
+_SCRIPT = (b"accum", b"grad_acc", b"deepspeed", b"trainingarguments", b"average_tokens")
+# What any check of a script by itself, or of what it holds, needs: something that trains, or devices of a node.
+_SPEAKS = (
+    *(b"backward", b"accelerate", b"transformers", b"trl", b"lightning", b"deepspeed", b"config_params"),
+    *(b"device_count", b"_per_node", b"_per_machine", b"_per_host", b"local_size", b"local_world_size", b"num_nodes"),
+)
 _CONFIG_PY = re.compile(rb"accumulative_counts")
 
 
@@ -89,7 +94,17 @@ def can_be_launch(path: str, data: bytes) -> bool:
 
 
 def can_be_script(path: str, data: bytes) -> bool:
-    return suffix(path) in (".py", ".ipynb") and _SCRIPT.search(data) is not None
+    return suffix(path) in (".py", ".ipynb") and _has_any(_SCRIPT, data)
+
+
+def speaks(data: bytes) -> bool:
+    """Whether a script could have a finding of its own; one without is only looked at for who launches it."""
+    return _has_any(_SPEAKS, data)
+
+
+def _has_any(words: tuple[bytes, ...], data: bytes) -> bool:
+    low = data.lower()
+    return any(word in low for word in words)
 
 
 def may_be_configuration(path: str, head: bytes) -> bool:

@@ -138,7 +138,7 @@ def _parse(text, mark, lax) -> Node:
                 raise _Unreadable(f"more than {MAX_NODES} nodes", begin, "too-large")
             if kind == "string":
                 try:
-                    value = json.loads(token, strict=False)
+                    value = json.loads(token, strict=False) if "\\" in token else token[1:-1]
                 except ValueError:
                     raise _Unreadable("not valid JSON: bad escape in a string", begin, "syntax") from None
                 shown = value

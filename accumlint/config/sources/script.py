@@ -210,25 +210,21 @@ def read_script(path: str, text: str) -> Script | Problem:
 
 
 def _collect(script: Script) -> None:
-    nodes = script.nodes
+    nodes, parents = script.nodes, script.parents
     nodes.append(script.tree)
     for node in nodes:  # grows while it is walked
-        for child in ast.iter_child_nodes(node):
-            script.parents[child] = node
-            nodes.append(child)
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                script.imports[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                script.imports[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            arguments = node.args
-            script._parameters.update(
-                a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-            )
+        for name in _BELOW[type(node)]:
+            value = getattr(node, name)
+            if type(value) is list:
+                for child in value:
+                    if isinstance(child, ast.AST):
+                        parents[child] = node
+                        nodes.append(child)
+            elif isinstance(value, ast.AST):
+                parents[value] = node
+                nodes.append(value)
+        if type(node) in _NAMING:
+            _name(script, node)
     calls = []
     for node in nodes:
         kind = type(node)
@@ -245,6 +241,37 @@ def _collect(script: Script) -> None:
             _bind(script, node)
     for call in calls:  # at last: names are resolved by what the whole file binds
         _call(script, call)  # type: ignore[arg-type]
+
+
+# names of fields that never hold a node worth a look: texts, and what Python shares between all trees
+_PLAIN = frozenset("ctx op ops name asname id attr arg n s kind type_comment module level conversion simple is_async rest kwd_attrs lineno tag".split())
+
+
+class _Below(dict[type, tuple[str, ...]]):
+    """By kind of node, the fields that hold the nodes below it."""
+
+    def __missing__(self, kind: type) -> tuple[str, ...]:
+        texts = {"value"} if kind in (ast.Constant, ast.MatchSingleton) else {"names"} if kind in (ast.Global, ast.Nonlocal) else set()
+        self[kind] = tuple(name for name in kind._fields if name not in _PLAIN and name not in texts)  # type: ignore[attr-defined]
+        return self[kind]
+
+
+_BELOW = _Below()
+_NAMING = frozenset({ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda})
+
+
+def _name(script: Script, node: ast.AST) -> None:
+    """What imports and parameters make of names."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            script.imports[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else alias.name.partition(".")[0]
+    elif isinstance(node, ast.ImportFrom):
+        if node.module and not node.level:
+            for alias in node.names:
+                script.imports[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        arguments = node.args
+        script._parameters.update(a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
 
 
 _BINDING = frozenset({ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.AsyncFor, ast.NamedExpr, ast.Global, ast.ClassDef})
