@@ -27,9 +27,11 @@ def digest(data: bytes) -> str:
 
 
 def names_in(folder: str) -> frozenset[str] | None:
-    """The names of a folder's entries, None where it cannot be listed."""
+    """The names of a folder's entries, none where there is no folder, None where it cannot be listed."""
     try:
         return frozenset(os.listdir(folder or "."))
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
     except OSError:
         return None
 

@@ -55,18 +55,27 @@ class Broken(NamedTuple):
 class Notebook(NamedTuple):
     """A notebook as the checks see it.
 
-    ``text`` is the joined source as people wrote it. Each of ``programs`` has exactly its lines, those that
-    belong to something else empty: the notebook itself first, then the Python files that cells write.
+    ``text`` is the joined source of the ``cells`` as people wrote it. Each of ``programs`` has exactly its lines,
+    those that belong to something else empty: the notebook itself first, then the Python files that cells write.
     ``lines`` says for each of these lines the cell and the line in it, from 1; ``starts`` the offset in
     ``raw``, the text of the file.
     """
 
     text: str
-    programs: tuple[bytes, ...]
     lines: tuple[tuple[int, int], ...]
-    broken: tuple[Broken, ...] = ()
+    cells: tuple[Cell, ...] = ()
     starts: tuple[int, ...] = ()
     raw: str = ""
+
+    @property
+    def programs(self) -> tuple[bytes, ...]:
+        """The code, worked out when asked for: who only shows a place needs none."""
+        return _programs(self.cells)[0]
+
+    @property
+    def broken(self) -> tuple[Broken, ...]:
+        """The cells that can't be parsed."""
+        return _programs(self.cells)[1]
 
     def cell(self, line: int) -> tuple[int, int]:
         """Cell and line in it, both from 1, for a line of the joined text."""
@@ -244,19 +253,37 @@ def _literals(raw: str) -> dict[tuple, tuple[int, ...]]:
 
 
 def join(cells: Sequence[Cell]) -> Notebook:
-    """The code cells as one text and its programs."""
+    """The code cells as one text."""
     texts: list[str] = []
     lines: list[tuple[int, int]] = []
     starts: list[int] = []
+    located = bool(cells) and all(cell.starts for cell in cells if cell.text)
+    for cell in cells:
+        own = _lines_of(cell)
+        texts += own
+        lines += [(cell.number, each) for each in range(1, len(own) + 1)]
+        if located:
+            known = list(cell.starts) or [0]
+            starts += (known + [known[-1]] * len(own))[: len(own)]
+    return Notebook("\n".join(texts) + "\n" if texts else "", tuple(lines), tuple(cells), tuple(starts))
+
+
+def _lines_of(cell: Cell) -> list[str]:
+    own = cell.text.split("\n")
+    if own[-1] == "" and len(own) > 1:
+        own.pop()
+    return own
+
+
+@functools.lru_cache(maxsize=4)
+def _programs(cells: tuple[Cell, ...]) -> tuple[tuple[bytes, ...], tuple[Broken, ...]]:
+    """The programs in the cells, and the cells that are in none of them."""
     files: dict[str, dict[int, str]] = {}  # written file -> row of the joined text -> line
     program: list[str] = []
     broken: list[Broken] = []
-    located = bool(cells) and all(cell.starts for cell in cells if cell.text)
     for cell in cells:
-        own = cell.text.split("\n")
-        if own[-1] == "" and len(own) > 1:
-            own.pop()
-        row = len(lines)
+        own = _lines_of(cell)
+        row = len(program)
         code, target, problem = _plain(own)
         if target:
             rows = files.setdefault(target, {})
@@ -265,18 +292,10 @@ def join(cells: Sequence[Cell]) -> Notebook:
             line, column, message = problem
             about = speaks_of_training(cell.text.encode("utf-8", "surrogatepass"))
             broken.append(Broken(cell.number, row + line, column, message, about))
-        texts += own
         program += code
-        lines += [(cell.number, each) for each in range(1, len(own) + 1)]
-        if located:
-            known = list(cell.starts) or [0]
-            starts += (known + [known[-1]] * len(own))[: len(own)]
     programs = [program]
-    programs += [[rows.get(row, "") for row in range(len(lines))] for rows in files.values()]
-    encoded = tuple(_encode(each) for each in programs)
-    return Notebook(
-        "\n".join(texts) + "\n" if texts else "", encoded, tuple(lines), tuple(broken), tuple(starts)
-    )
+    programs += [[rows.get(row, "") for row in range(len(program))] for rows in files.values()]
+    return tuple(map(_encode, programs)), tuple(broken)
 
 
 def _encode(lines: Sequence[str]) -> bytes:

@@ -151,9 +151,11 @@ class Project:
         return None
 
     def _module_at(self, folder: Path, parts: list[str]) -> Path | None:
-        if parts and not self.consulted.may_hold(str(folder), parts[0]):
-            return None
-        target = folder.joinpath(*parts)
+        target = folder
+        for part in parts:  # that a folder lacks a name is cheaper to know than that each file below is missing
+            if not self.consulted.may_hold(str(target), part):
+                return None
+            target /= part
         if parts:
             single = target.with_suffix(".py") if "." not in target.name else None
             if single is not None and self.consulted.is_file(str(single)):
