@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from accumlint import runner
 from accumlint.report.model import Report, Summary
 from accumlint.settings import Settings, is_on, names_any
-from accumlint.static.discovery import CONFIGURATION, Collection, Patterns, Target, is_notebook
+from accumlint.static.discovery import CONFIGURATION, Collection, Patterns, Target, is_notebook, repository_of
 
 if TYPE_CHECKING:
     from accumlint.cache.results import Results
@@ -361,17 +361,6 @@ def _sources(
         else:
             texts[name], notebooks[name] = notebook.text, notebook
     return texts, notebooks
-
-
-def repository_of(folder: str) -> str:
-    """The nearest folder upwards that holds ``.git``, empty where there is none."""
-    current = os.path.abspath(folder)
-    while not os.path.exists(os.path.join(current, ".git")):
-        parent = os.path.dirname(current)
-        if parent == current:
-            return ""
-        current = parent
-    return current
 
 
 def _places(

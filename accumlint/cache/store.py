@@ -11,6 +11,7 @@ import time
 from typing import Any, NamedTuple
 
 from accumlint.static.consulted import digest
+from accumlint.static.discovery import repository_of
 
 FOLDER = ".accumlint_cache"
 MAX_BYTES = 64 * 1024 * 1024
@@ -30,8 +31,6 @@ def location(settings: Any, working_folder: str, asked: str = "") -> str:
 
     A project is a folder with settings or a repository: nothing is written to where people merely happen to be.
     """
-    from accumlint.audit import repository_of
-
     if asked:
         return os.path.join(working_folder, asked)
     if settings.cache_dir:

@@ -160,23 +160,30 @@ def _ignored(chain: Sequence[Patterns], absolute: str, folder: bool) -> bool:
     return False
 
 
+def repository_of(folder: str) -> str:
+    """The nearest folder upwards that holds ``.git``, empty where there is none."""
+    current = os.path.abspath(folder)
+    while not os.path.exists(os.path.join(current, ".git")):
+        parent = os.path.dirname(current)
+        if parent == current:
+            return ""
+        current = parent
+    return current
+
+
 def _inherited_patterns(folder: str, looked_at: list[str]) -> list[Patterns]:
     """The ignore files from the repository that holds ``folder`` down to its parent, outermost first.
 
     ``looked_at`` gets the paths that were looked for.
     """
-    levels = []
-    current = folder
-    while True:
-        levels.append(current)
-        looked_at += [os.path.join(current, ".git", "info", "exclude"), os.path.join(current, ".gitignore")]
-        if os.path.exists(os.path.join(current, ".git")):
-            break
-        parent = os.path.dirname(current)
-        if parent == current:
-            return []  # no repository: what lies above the named folder says nothing about it
-        current = parent
-    root = levels[-1]
+    root = repository_of(folder)
+    levels = [folder]
+    while levels[-1] not in (root, os.path.dirname(levels[-1])):
+        levels.append(os.path.dirname(levels[-1]))
+    for level in levels:
+        looked_at += [os.path.join(level, ".git", "info", "exclude"), os.path.join(level, ".gitignore")]
+    if not root:
+        return []  # what lies above the named folder says nothing about it
     chain = [_read_patterns(os.path.join(root, ".git", "info", "exclude"), root)]
     chain += [_read_patterns(os.path.join(level, ".gitignore"), level) for level in reversed(levels[1:])]
     found = [patterns for patterns in chain if patterns is not None]
