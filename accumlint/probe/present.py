@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -121,9 +122,26 @@ def script_error(run: Run) -> str:
                 where = f" at {line[0]}:{line[1]}" if line else ""
                 return f"the script raised {record.get('error')}{where}: {record.get('text', '')}"
     if not run.timed_out and run.exit_code not in (0, None):
-        tail = [line for line in run.output.strip().splitlines() if line.strip()]
-        return f"the script ended with exit code {run.exit_code}" + (f": {tail[-1][:300]}" if tail else "")
+        finished = len(run.recordings) == run.world and all(each.ending == "finished" for each in run.recordings)
+        when = ", after every rank had come to its end" if finished and run.world > 1 else ""
+        told = _last_words(run.output)
+        return f"the script ended with exit code {run.exit_code}{when}" + (f": {told[:300]}" if told else "")
     return ""
+
+
+# what torch.distributed.elastic says of the process that failed first
+_ROOT_CAUSE = re.compile(
+    r"Root Cause.*?^\s*rank\s*:\s*(?P<rank>\d+).*?^\s*exitcode\s*:\s*(?P<code>-?\d+).*?^\s*traceback\s*:\s*(?P<signal>Signal \d+ \(\w+\))?",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def _last_words(output: str) -> str:
+    """What the output says of why it ended: the launcher's root cause, else the last line that says anything."""
+    cause = _ROOT_CAUSE.search(output)
+    if cause is not None:
+        return f"rank {cause['rank']}: {cause['signal'] or 'exit code ' + cause['code']}"
+    return next((line.strip() for line in reversed(output.splitlines()) if re.search(r"\w", line)), "")
 
 
 def hang(run: Run) -> list[str]:
