@@ -1592,3 +1592,110 @@ def test_the_weight_that_is_right_counts_the_targets_of_all_ranks():
     # 5 + 8 + 3 targets on one rank, 17 on the other; each of the two adds half
     assert "weigh 0.03333, 0.02083, 0.05556 instead of 0.0303 each" in told(MASKED_MEANS)
     assert "weigh 0.06667, 0.04167, 0.1111 instead of 0.0625 each" in told(MASKED_MEANS.replace("    model = DDP(model)\n", ""))
+
+
+WRAPPED_OPTIMIZER = """
+import torch
+import torch.nn.functional as F
+
+
+class Warmed:
+    def __init__(self, params):
+        self.optimizer = torch.optim.Adam(params)
+        self.updates = 0
+
+    def step(self):
+        self.updates += 1
+        self.optimizer.step()
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+
+def train(loader, accum_steps, longest=None):
+    model = torch.nn.Linear(4, 4)
+    optimizer = Warmed(model.parameters())
+    scaler = torch.cuda.amp.GradScaler()
+    if longest:
+        for x, y in longest:
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    for step, (x, y) in enumerate(loader):
+        scaler.scale(F.mse_loss(model(x), y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        if (step + 1) % accum_steps == 0:
+            print(step)
+"""
+
+
+def test_a_scaler_steps_the_optimizer_inside_the_scripts_own_wrapper():
+    assert errors(WRAPPED_OPTIMIZER) == set()
+    late = WRAPPED_OPTIMIZER.replace("update()\n        optimizer.zero_grad()\n", "update()\n").replace("print(step)", "optimizer.zero_grad()")
+    assert errors(late) == {"ACC201"}
+
+
+TRIED_OUT = """
+import torch
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def losses(model, x, y):
+    loss = F.mse_loss(model(x), y)
+    if not torch.isfinite(loss):
+        torch.save({"x": x, "y": y}, "not_finite.pt")
+    return loss
+
+
+def main(net, loader, optimizer, longest, accum_steps):
+    model = DDP(net)
+    for x, y in longest:
+        losses(model, x, y).backward()
+        optimizer.zero_grad()
+    for step, (x, y) in enumerate(loader):
+        loss = losses(model, x, y) / accum_steps
+        loss.backward()
+        if (step + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_pass_that_tries_out_the_longest_batches_is_not_left_out_on_one_rank():
+    assert errors(TRIED_OUT) == set()
+    tried = "    for x, y in longest:\n        losses(model, x, y).backward()\n        optimizer.zero_grad()\n"
+    skipping = TRIED_OUT.replace(tried, "").replace("        loss.backward()", "        if not torch.isfinite(loss):\n            continue\n        loss.backward()")
+    assert errors(skipping) == {"ACC601"}
+
+
+RESUMED_SCHEDULE = """
+import torch
+import torch.nn.functional as F
+
+
+def train(model, loader, accum_steps, path, done):
+    optimizer = torch.optim.AdamW(model.parameters())
+    held = torch.load(path)
+    optimizer.load_state_dict(held["optimizer"])
+    last = held["epoch"] if "epoch" in held else -1
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.9, last_epoch=last)
+    for epoch in range(last + 1, 10):
+        for step, (x, y) in enumerate(loader):
+            loss = F.mse_loss(model(x), y) / accum_steps
+            loss.backward()
+            if (step + 1) % accum_steps == 0 or step + 1 == len(loader):
+                optimizer.step()
+                optimizer.zero_grad()
+        scheduler.step()
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, path)
+"""
+
+
+def test_a_schedule_that_is_built_at_the_epoch_of_the_checkpoint_needs_no_state():
+    assert errors(RESUMED_SCHEDULE) == set()
+    assert errors(RESUMED_SCHEDULE.replace(", last_epoch=last", "")) == {"ACC704"}
+    assert errors(RESUMED_SCHEDULE.replace("last_epoch=last", "last_epoch=-1")) == {"ACC704"}
+    assert errors(RESUMED_SCHEDULE.replace(", last_epoch=last)", ")\n    scheduler.last_epoch = last")) == set()

@@ -39,8 +39,9 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
             {"windows": ledger.sizes},
         ))  # fmt: skip
         return
-    left_out = microbatch not in done
-    missed_step = not left_out and any(microbatch in w.microbatches and w.size > ledger.trace.window and not w.crosses for w in ledger.windows)
+    # a pass that warms up or tries out before the training loop is in no window, but it is not left out
+    left_out = not any(e.kind is Kind.BACKWARD and e.microbatch == microbatch for e in trace.events)
+    missed_step = any(microbatch in w.microbatches and w.size > ledger.trace.window and not w.crosses for w in ledger.windows)
     if left_out or missed_step:
         what = "this microbatch's backward is left out" if left_out else "the step is left out"
         judgement.violations.append(Violation(

@@ -191,6 +191,7 @@ def _missing_state(ledger: Ledger, judgement: Judgement) -> None:
         # one that is told its position needs no state, one that follows a metric keeps its rate in the optimizer
         if event.kind is Kind.SCHEDULE and (event.details.get("absolute") or event.details.get("plateau")):
             used.pop(event.subject, None)
+    used = {s: kind for s, kind in used.items() if "placed" not in ledger.trace.subjects[s].traits}
     optional = {s for s in used if "may be disabled" in ledger.trace.subjects[s].traits} if used else set()
     for group in _written_together(ledger):
         if not any(e.details["resumable"] for e in group) or any(e.details["opaque"] for e in group):

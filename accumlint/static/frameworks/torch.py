@@ -304,6 +304,8 @@ def make_scheduler(run: Interpreter, call: Call) -> Thing:
         entry.optimizer = optimizer.number
         made.state["optimizer"] = optimizer
     made.state["constructor"] = call.name
+    if _is_placed(run, call):
+        entry.traits |= {"placed"}
     entry.horizon = _horizon(run, call)
     inner = [v for v in call.values if isinstance(v, Thing) and v.kind == "scheduler"]
     for value in call.values:
@@ -319,6 +321,16 @@ def make_scheduler(run: Interpreter, call: Call) -> Thing:
             entry.horizon.warmup = run.numeric(warmup)
             entry.horizon.warmup_site = _argument_site(run, call, "num_warmup_steps", call.site, 1)
     return made
+
+
+def _is_placed(run: Interpreter, call: Call) -> bool:
+    """Whether a schedule is built where a resumed run left it: ``last_epoch`` is worked out, not merely handed on."""
+    written = next((a.value for a in call.node.args if a.keyword == "last_epoch"), None)
+    handed_on = {p.name for p in call.frame.function.parameters} if call.frame.function is not None else set()
+    number = run.numeric(call.kwargs.get("last_epoch", -1))
+    if number is None or number.integer != -1:
+        return True
+    return written is not None and not isinstance(written, (ir.Const, ir.Unary)) and getattr(written, "id", "") not in handed_on
 
 
 def _horizon(run: Interpreter, call: Call) -> Horizon | None:
@@ -451,7 +463,7 @@ def _scale(run: Interpreter, receiver: Thing, call: Call) -> Any:
 
 @method("scaler", "step")
 def _scaler_step(run: Interpreter, receiver: Thing, call: Call) -> Any:
-    optimizer = call.get(0, "optimizer")
+    optimizer = _held_optimizer(call.get(0, "optimizer"))
     if isinstance(optimizer, Unknown):
         optimizer = run.known_as(optimizer, "optimizer", call.site)
     if isinstance(optimizer, Thing):
@@ -463,10 +475,18 @@ def _scaler_step(run: Interpreter, receiver: Thing, call: Call) -> Any:
 
 @method("scaler", "unscale_")
 def _unscale(run: Interpreter, receiver: Thing, call: Call) -> Any:
-    optimizer = call.get(0, "optimizer")
+    optimizer = _held_optimizer(call.get(0, "optimizer"))
     models = optimizer.models if isinstance(optimizer, Thing) else None
     run.emit(Kind.UNSCALE, call.site, getattr(optimizer, "number", -1), models=models)
     return None
+
+
+def _held_optimizer(value: Any) -> Any:
+    """The optimizer in an object of the script's own that wraps one (``Noam(params).optimizer``); else the value itself."""
+    if not isinstance(value, Instance):
+        return value
+    held = [v for v in value.attributes.values() if isinstance(v, Thing) and v.kind == "optimizer"]
+    return held[0] if len(held) == 1 else value
 
 
 @method("scaler", "update")
@@ -760,6 +780,16 @@ def _set_requires_grad(run: Interpreter, owner: Any, value: Any, target: ir.Attr
 
 
 TABLE.setters["requires_grad"] = _set_requires_grad
+
+
+def _set_last_epoch(run: Interpreter, owner: Any, value: Any, target: ir.Attr) -> bool:
+    """``scheduler.last_epoch = start_epoch - 1``: a schedule that is told where a resumed run left it."""
+    if isinstance(owner, Thing) and owner.kind == "scheduler":
+        run.subjects[owner.number].traits |= {"placed"}
+    return False
+
+
+TABLE.setters["last_epoch"] = _set_last_epoch
 
 
 def _freeze(run: Interpreter, owner: Any, value: Any) -> None:
