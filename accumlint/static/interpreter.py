@@ -135,6 +135,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+_CONTRARY = {"<": ">=", ">": "<=", "<=": ">", ">=": "<"}
 _MIRROR = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 
 
@@ -384,7 +385,7 @@ class Interpreter:
             return self._truth_of_test(value, default)
         if kind is Unknown:
             if "rank" in value.tags:
-                return True  # seen from the main rank
+                return not self.vocabulary.named("rank", value.last)  # seen from the main rank, whose number is 0
             if self.assigned.get(f"{value.key} is None") is True:
                 return False
             if value.batch >= 0:
@@ -1257,8 +1258,8 @@ class Interpreter:
             return Quantity.of(RANKS, "world")
         if self.vocabulary.named("loader_length", name):
             return Quantity.of(self.length, "len")
-        if _is_rank(name) or name in ("is_main_process", "is_local_main_process", "is_master", "master_process"):
-            fields.setdefault("tags", frozenset({"rank"}))
+        if self.vocabulary.named("rank", name) or self.vocabulary.named("main_rank", name):
+            fields["tags"] = fields.get("tags", frozenset()) | {"rank"}
         return None
 
     def assign(self, target: ir.Expr, value: Any, frame: Frame, site: int) -> None:
@@ -1925,6 +1926,8 @@ class Interpreter:
                 return Test("far", (op == "!=",), self.key(node), *facts)
             test = Test("atom", (), self.key(node), *facts)
             return test
+        if "rank" in unknown.tags and type(other) is int:
+            return self._compare_rank(op if unknown is left else _MIRROR[op], unknown, other, facts)
         if isinstance(other, (int, Fraction, Quantity)) and not isinstance(other, bool):
             counters = _counters_of(other)
             if counters:
@@ -1943,6 +1946,16 @@ class Interpreter:
                 if two.key in self.learned.lengths or "len" in two.tags:
                     return Test("far", (direction in ("<", "<="),), self.key(node), *facts)
         return Test("atom", (), self.key(node), *facts)
+
+    def _compare_rank(self, op: str, unknown: Unknown, other: int, facts: tuple[int, bool, frozenset[str]]) -> Test:
+        """A rank and a number, seen from the main rank."""
+        if (op, other) in ((">=", 0), ("<", 0), (">", -1), ("<=", -1)):
+            # whether the run is distributed at all: the same on every rank
+            test = Test("atom", (), f"{unknown.key} >= 0", facts[0])
+            return test if op in (">=", ">") else Test("not", (test,), f"not {test.key}", *_facts(test))
+        holds = _COMPARE[op](0, other)
+        test = Test("atom", (), f"{unknown.key} {op if holds else _CONTRARY[op]} {other}", *facts)
+        return test if holds else Test("not", (test,), f"not {test.key}", *_facts(test))
 
     def _subscript(self, node: ir.Subscript, frame: Frame) -> Any:
         value = self.eval(node.value, frame)
@@ -2557,7 +2570,7 @@ class Interpreter:
         if not isinstance(parameter.default, ir.Const) or type(parameter.default.value) is not int:
             return False
         one = parameter.default.value == 1 and (self.vocabulary.is_window(parameter.name) or self.vocabulary.is_world(parameter.name))
-        return one or _is_rank(parameter.name)
+        return one or self.vocabulary.named("rank", parameter.name)
 
     def _root_arguments(self, function: ir.Function, bound: Any, frame: Frame) -> list[Any]:
         out = []
@@ -2607,10 +2620,6 @@ _UPDATE_EFFECTS = frozenset(kind.value for kind in (
 
 def _deals_out(*sides: Any) -> bool:
     return any(isinstance(side, ir.Binary) and side.op == "%" for side in sides)
-
-
-def _is_rank(name: str) -> bool:
-    return name.strip("_") in ("rank", "local_rank", "global_rank", "gpu_rank", "dp_rank", "device_rank", "node_rank")
 
 
 class _EnoughYields(Exception):

@@ -1699,3 +1699,48 @@ def test_a_schedule_that_is_built_at_the_epoch_of_the_checkpoint_needs_no_state(
     assert errors(RESUMED_SCHEDULE.replace(", last_epoch=last", "")) == {"ACC704"}
     assert errors(RESUMED_SCHEDULE.replace("last_epoch=last", "last_epoch=-1")) == {"ACC704"}
     assert errors(RESUMED_SCHEDULE.replace(", last_epoch=last)", ")\n    scheduler.last_epoch = last")) == set()
+
+
+RANKED = """
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rank", type=int, default=0)
+parser.add_argument("--local_rank", type=int, default=-1)
+parser.add_argument("--accum", type=int, default=4)
+args = parser.parse_args()
+dist.init_process_group("nccl")
+model = DDP(build_model().cuda(), device_ids=[args.local_rank])
+optimizer = torch.optim.AdamW(model.parameters())
+criterion = torch.nn.CrossEntropyLoss()
+for epoch in range(3):
+    for i, (x, y) in enumerate(train_loader):
+        loss = criterion(model(x), y) / args.accum
+        loss.backward()
+        if GATE and ((i + 1) % args.accum == 0 or i + 1 == len(train_loader)):
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("gate", [
+    "args.rank == 0", "args.rank < 1", "not args.rank", "args.local_rank in [-1, 0]", "int(os.environ['RANK']) == 0", "self_rank == 0",
+    "args.is_master", "trainer.is_global_zero", "is_main_process()",
+])  # fmt: skip
+def test_a_step_of_the_main_rank_alone(gate):
+    assert "ACC601" in errors(RANKED.replace("GATE", gate))
+
+
+@pytest.mark.parametrize("gate", ["args.local_rank != -1", "args.local_rank >= 0", "args.local_rank > -1", "args.lora_rank == 0", "args.tensor_rank == 0"])
+def test_what_is_no_rank_or_the_same_on_all_of_them(gate):
+    assert errors(RANKED.replace("GATE", gate)) == set()
+
+
+def test_what_the_main_rank_does_beside_the_step():
+    beside = RANKED.replace("GATE and ", "").replace("            optimizer.zero_grad()", "            optimizer.zero_grad()\n            if args.rank == 0:\n                print(loss.item())\n            if args.rank > 0:\n                continue")
+    assert errors(beside) == set()
