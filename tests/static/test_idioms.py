@@ -1744,3 +1744,59 @@ def test_what_is_no_rank_or_the_same_on_all_of_them(gate):
 def test_what_the_main_rank_does_beside_the_step():
     beside = RANKED.replace("GATE and ", "").replace("            optimizer.zero_grad()", "            optimizer.zero_grad()\n            if args.rank == 0:\n                print(loss.item())\n            if args.rank > 0:\n                continue")
     assert errors(beside) == set()
+
+
+STATEFUL = """
+import torch.nn.functional as F
+from apex.optimizers import FP16_Optimizer, FusedAdam
+
+
+class Stateful(FP16_Optimizer):
+    def state_dict(self):
+        return {"optimizer": self.optimizer.state_dict()}
+
+
+def main(model, loader, accum_steps):
+    optimizer = Stateful(FusedAdam(model.parameters()))
+    for step, (x, y) in enumerate(loader):
+        loss = F.mse_loss(model(x), y) / accum_steps
+        optimizer.backward(loss)
+        if (step + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_class_of_the_scripts_own_over_an_optimizer_of_a_library_is_an_optimizer():
+    assert errors(STATEFUL) == set()
+    assert errors(STATEFUL.replace("            optimizer.zero_grad()", "        optimizer.zero_grad()")) == {"ACC204"}
+
+
+CUT_BY_HAND = """
+import torch
+import torch.nn.functional as F
+
+
+def main(args):
+    rows = args.global_batch_size // args.world
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    loader = torch.utils.data.DataLoader(args.data, batch_size=rows, drop_last=True)
+    for x, y in loader:
+        optimizer.zero_grad()
+        for index in range((rows - 1) // args.micro_batch_size + 1):
+            start = index * args.micro_batch_size
+            stop = min((index + 1) * args.micro_batch_size, rows)
+            losses = F.mse_loss(model(x[start:stop]), y[start:stop], reduction="none").mean(dim=1)
+            loss = losses.sum() / rows
+            loss.backward()
+        optimizer.step()
+"""
+
+
+def test_slices_of_a_batch_that_a_loop_cuts_are_the_whole_batch():
+    assert errors(CUT_BY_HAND) == set()
+    encoded = "    for x, y in loader:\n        with torch.no_grad():\n            x = args.encoder(x)\n"
+    assert errors(CUT_BY_HAND.replace("    for x, y in loader:\n", encoded).replace("y[start:stop]", "0 * x[start:stop]")) == set()
+    assert errors(CUT_BY_HAND.replace("losses.sum() / rows", "losses.mean()")) == {"ACC102"}
+    assert errors(CUT_BY_HAND.replace("losses.sum() / rows", "losses.sum()")) == set()

@@ -307,6 +307,9 @@ class Registry:
                 role = self.table.bases.get(last_name(base))
                 if role:
                     return role
+                made = run.vocabulary.kind_of_constructor(last_name(base))
+                if made in ("optimizer", "scheduler", "scaler"):  # class Stateful(FP16_Optimizer)
+                    return made
         return ""
 
     def instantiate(self, run: Interpreter, value: Any, call: Call) -> Any:

@@ -104,6 +104,8 @@ def _row_slice(run: Interpreter, value: Tensor, index: slice) -> Tensor | None:
         total = run.rows[value.batch].integer or 0
         if start is not None and stop is not None:
             rows = Quantity.of(max(0, min(stop, total) - start), "rows")
+        elif run.loop_roles[-1:] == ["window"] and index.stop is not None and value.batch != run.batch_of.get(run.microbatch):
+            rows = Quantity.of(Fraction(total, 3), "rows")  # the loop over the window cuts the batch into its microbatches
         else:
             rows = None
         held = run.new_batch(rows)
@@ -128,7 +130,8 @@ def _subscript(run: Interpreter, value: Tensor, index: Any, node: ir.Subscript) 
                 out = changed(out, form="elements")
         elif isinstance(part, slice):
             if position == 0 and len(parts) == 1 or position == 0:
-                cut = _row_slice(run, out, part) if out.form in ("data", "mask") else None
+                given = out.form in ("data", "mask") or out.form == "output" and not out.graph  # latents, encoded beforehand
+                cut = _row_slice(run, out, part) if given else None
                 if cut is not None:
                     out = cut
                     continue
