@@ -290,6 +290,8 @@ def _ledger(trace: Trace, events: list[Event], group: frozenset[int], alone: boo
             current, erased, closed = [], [], True
             continue
         if kind is Kind.STEP:
+            # nobody knows what such a backward reached, and another optimizer was the first to use it: it is theirs
+            buffer = [c for c in buffer if c.stepped or c.event.details.get("models") is not None]
             theirs = event.details.get("models")
             if theirs is not None and models is not None and not theirs & models:
                 for contribution in buffer:

@@ -1800,3 +1800,46 @@ def test_slices_of_a_batch_that_a_loop_cuts_are_the_whole_batch():
     assert errors(CUT_BY_HAND.replace("    for x, y in loader:\n", encoded).replace("y[start:stop]", "0 * x[start:stop]")) == set()
     assert errors(CUT_BY_HAND.replace("losses.sum() / rows", "losses.mean()")) == {"ACC102"}
     assert errors(CUT_BY_HAND.replace("losses.sum() / rows", "losses.sum()")) == set()
+
+
+CRITIC = """
+import torch
+from toolkit import get_optimizer, perceptual
+
+
+class Critic:
+    def __init__(self):
+        self.seen = 0
+        self.model = torch.nn.Linear(4, 1)
+        self.optimizer = get_optimizer(self.model.parameters())
+        self.scheduler = torch.optim.lr_scheduler.ConstantLR(self.optimizer, total_iters=1000)
+
+    def update(self, pictures, accum_steps):
+        self.optimizer.zero_grad()
+        self.seen += 1
+        loss = torch.relu(1.0 - self.model(pictures)).mean()
+        loss.backward()
+        self.optimizer.step()
+        self.scheduler.step()
+
+
+def train(parameters, encode, decode, loader, epochs, accum_steps):
+    critic = Critic()
+    optimizer = get_optimizer(parameters)
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, total_iters=1000)
+    for epoch in range(epochs):
+        for x in loader:
+            pictures = decode(encode(x))
+            critic.update(pictures.detach(), accum_steps)
+            optimizer.zero_grad()
+            perceptual(pictures, x).backward()
+            optimizer.step()
+            scheduler.step()
+"""
+
+
+def test_a_backward_of_unknown_reach_belongs_to_the_optimizer_that_uses_it_first():
+    assert said(CRITIC) == set()
+    gate = "        if self.seen % accum_steps == 0:\n            self.optimizer.step()\n            self.optimizer.zero_grad()\n"
+    slow = CRITIC.replace("        self.optimizer.zero_grad()\n", "").replace("        self.optimizer.step()\n", gate)
+    assert said(slow.replace("mean()", "mean() / accum_steps")) == {"ACC202"}
