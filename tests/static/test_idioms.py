@@ -1843,3 +1843,19 @@ def test_a_backward_of_unknown_reach_belongs_to_the_optimizer_that_uses_it_first
     gate = "        if self.seen % accum_steps == 0:\n            self.optimizer.step()\n            self.optimizer.zero_grad()\n"
     slow = CRITIC.replace("        self.optimizer.zero_grad()\n", "").replace("        self.optimizer.step()\n", gate)
     assert said(slow.replace("mean()", "mean() / accum_steps")) == {"ACC202"}
+
+
+SHARED_OUT = """
+def train(model, loader, optimizer, accum_steps):
+    for step, (x, share) in enumerate(loader):
+        loss = model(x) {times}
+        loss.backward()
+        if (step + 1) % accum_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_loss_that_is_multiplied_by_what_the_loader_hands_out_is_weighed_by_it():
+    assert errors(SHARED_OUT.format(times="* share")) == set()
+    assert errors(SHARED_OUT.format(times="")) == {"ACC102"}

@@ -200,7 +200,9 @@ def _binary(run: Interpreter, op: str, left: Any, right: Any, site: int, key: st
             if len(scalars) == 2 or (len(scalars) == 1 and not (left.graph and right.graph)):
                 graph = left if left.graph else right
                 return tensors.times(graph, None, site)
-            return tensors.combine(left, right, key)
+            out = tensors.combine(left, right, key)
+            shared = {left.form, right.form} == {"output", "data"}  # loss * fraction: unless it is reduced later, by one number
+            return changed(out, divisions=(*out.divisions, site)) if shared else out
         if op == "/":
             if right.graph or left.form in ("elements", "data") and right.form != "scalar":
                 return tensors.combine(left, right, key)
