@@ -37,6 +37,16 @@ class Unknown:
         return last_name(self.key)
 
 
+def rank_number(key: str = "rank") -> Unknown:
+    """The number of this process among those of a data-parallel run; 0 on the main one."""
+    return Unknown(key, tags=frozenset({"rank"}))
+
+
+def on_main_rank() -> Unknown:
+    """Whether this process is the main one."""
+    return Unknown("rank is 0", tags=frozenset({"rank"}))
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Test:
     """An undecided condition, with as much structure as decisions need to stay consistent.

@@ -1730,13 +1730,13 @@ for epoch in range(3):
 
 @pytest.mark.parametrize("gate", [
     "args.rank == 0", "args.rank < 1", "not args.rank", "args.local_rank in [-1, 0]", "int(os.environ['RANK']) == 0", "self_rank == 0",
-    "args.is_master", "trainer.is_global_zero", "is_main_process()",
+    "args.is_master", "trainer.is_global_zero", "is_main_process()", "int(os.environ.get('RANK', 0)) == 0", "not dist.get_rank()",
 ])  # fmt: skip
 def test_a_step_of_the_main_rank_alone(gate):
     assert "ACC601" in errors(RANKED.replace("GATE", gate))
 
 
-@pytest.mark.parametrize("gate", ["args.local_rank != -1", "args.local_rank >= 0", "args.local_rank > -1", "args.lora_rank == 0", "args.tensor_rank == 0"])
+@pytest.mark.parametrize("gate", ["args.local_rank != -1", "args.local_rank >= 0", "args.local_rank > -1", "args.lora_rank == 0", "args.tensor_rank == 0", "int(os.environ.get('RANK', -1)) != -1"])
 def test_what_is_no_rank_or_the_same_on_all_of_them(gate):
     assert errors(RANKED.replace("GATE", gate)) == set()
 
@@ -1859,3 +1859,9 @@ def train(model, loader, optimizer, accum_steps):
 def test_a_loss_that_is_multiplied_by_what_the_loader_hands_out_is_weighed_by_it():
     assert errors(SHARED_OUT.format(times="* share")) == set()
     assert errors(SHARED_OUT.format(times="")) == {"ACC102"}
+
+
+@pytest.mark.parametrize("main", ["args.rank == 0", "not args.rank", "args.is_main_process", "dist.get_rank() == 0"])
+def test_what_the_main_rank_does_is_looked_at(main):
+    cleared = RANKED.replace("GATE and ", "").replace("        loss.backward()", f"        loss.backward()\n        if {main}:\n            optimizer.zero_grad()")
+    assert "ACC204" in errors(cleared)

@@ -17,7 +17,7 @@ from accumlint.contract.quantity import RANKS, Quantity
 from accumlint.static import tensors
 from accumlint.static.frameworks.base import Table, models_of, subject
 from accumlint.static.frameworks.torch import backward, checkpoint, clip
-from accumlint.static.values import Context, Instance, Stream, Tensor, Test, Thing, Unknown, changed
+from accumlint.static.values import Context, Instance, Stream, Tensor, Test, Thing, Unknown, changed, on_main_rank, rank_number
 
 if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
@@ -300,8 +300,10 @@ def _sync_gradients(run: Interpreter, thing: Thing, site: int) -> Any:
 TABLE.attributes["accelerator", "sync_gradients"] = _sync_gradients
 TABLE.attributes["accelerator", "num_processes"] = lambda run, thing, site: Quantity.of(RANKS, "world")
 TABLE.attributes["accelerator", "gradient_accumulation_steps"] = lambda run, thing, site: _ready(run, thing)["steps"]
-for _name in ("is_main_process", "is_local_main_process", "is_last_process", "process_index", "local_process_index"):
-    TABLE.attributes["accelerator", _name] = lambda run, thing, site: Unknown("rank", tags=frozenset({"rank"}))
+for _name in ("is_main_process", "is_local_main_process", "is_last_process"):
+    TABLE.attributes["accelerator", _name] = lambda run, thing, site: on_main_rank()
+for _name in ("process_index", "local_process_index"):
+    TABLE.attributes["accelerator", _name] = lambda run, thing, site: rank_number()
 TABLE.attributes["accelerator", "optimizer_step_was_skipped"] = lambda run, thing, site: Test("atom", (), "optimizer step was skipped", 0, False)
 TABLE.attributes["accelerator", "device"] = lambda run, thing, site: Unknown("device")
 

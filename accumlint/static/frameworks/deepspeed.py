@@ -14,7 +14,7 @@ from accumlint.contract.events import Kind
 from accumlint.contract.quantity import Quantity
 from accumlint.static.frameworks.base import Table, models_of, subject
 from accumlint.static.frameworks.torch import backward, checkpoint, forward
-from accumlint.static.values import Context, Test, Thing, Unknown
+from accumlint.static.values import Context, Test, Thing, Unknown, rank_number
 
 if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
@@ -193,7 +193,7 @@ TABLE.attributes["engine", "module"] = lambda run, thing, site: thing.attributes
 TABLE.attributes["engine", "optimizer"] = lambda run, thing, site: _ready(run, thing)["optimizer"]
 TABLE.attributes["engine", "lr_scheduler"] = lambda run, thing, site: _ready(run, thing)["scheduler"] or Unknown("engine.lr_scheduler")
 TABLE.attributes["engine", "global_steps"] = lambda run, thing, site: Unknown("engine.global_steps")
-TABLE.attributes["engine", "local_rank"] = lambda run, thing, site: Unknown("rank", tags=frozenset({"rank"}))
+TABLE.attributes["engine", "local_rank"] = lambda run, thing, site: rank_number()
 TABLE.attributes["engine", "device"] = lambda run, thing, site: Unknown("device")
 
 

@@ -15,7 +15,7 @@ from accumlint.contract.events import Kind
 from accumlint.contract.quantity import RANKS, Quantity
 from accumlint.static.frameworks.base import Table, models_of, subject
 from accumlint.static.frameworks.torch import backward, clip
-from accumlint.static.values import MISSING, Closure, Context, Instance, Parameters, Test, Thing, Unknown
+from accumlint.static.values import MISSING, Closure, Context, Instance, Parameters, Test, Thing, Unknown, on_main_rank, rank_number
 
 if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
@@ -106,8 +106,9 @@ TABLE.attributes["lightning", "global_step"] = lambda run, thing, site: _global_
 TABLE.attributes["lightning", "automatic_optimization"] = lambda run, value, site: True
 TABLE.attributes["lightning_trainer", "is_last_batch"] = lambda run, thing, site: _is_last(run)
 TABLE.attributes["lightning_trainer", "train_dataloader"] = lambda run, thing, site: run.known_as(Unknown("trainer.train_dataloader"), "loader", site)
-for _name in ("is_global_zero", "local_rank", "global_rank"):
-    TABLE.attributes["lightning_trainer", _name] = lambda run, thing, site: Unknown("rank", tags=frozenset({"rank"}))
+TABLE.attributes["lightning_trainer", "is_global_zero"] = lambda run, thing, site: on_main_rank()
+for _name in ("local_rank", "global_rank"):
+    TABLE.attributes["lightning_trainer", _name] = lambda run, thing, site: rank_number()
 TABLE.methods["lightning_trainer", "*"] = lambda run, receiver, call: Unknown(call.key)
 
 
@@ -366,7 +367,8 @@ def _fabric_other(run: Interpreter, receiver: Thing, call: Call) -> Any:
 
 
 TABLE.attributes["fabric", "world_size"] = lambda run, thing, site: Quantity.of(RANKS, "world")
-for _name in ("is_global_zero", "global_rank", "local_rank", "node_rank"):
-    TABLE.attributes["fabric", _name] = lambda run, thing, site: Unknown("rank", tags=frozenset({"rank"}))
+TABLE.attributes["fabric", "is_global_zero"] = lambda run, thing, site: on_main_rank()
+for _name in ("global_rank", "local_rank", "node_rank"):
+    TABLE.attributes["fabric", _name] = lambda run, thing, site: rank_number()
 TABLE.attributes["fabric", "device"] = lambda run, thing, site: Unknown("device")
 

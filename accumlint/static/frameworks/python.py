@@ -12,7 +12,7 @@ from accumlint.static import syntax as ir
 from accumlint.static import tensors
 from accumlint.static.frameworks.base import Table, joined, tensors_in
 from accumlint.static.values import (
-    Batches, Closure, Context, Instance, Method, Parameters, Partial, Stream, Tensor, Test, Thing, Unknown,
+    Batches, Closure, Context, Instance, Method, Parameters, Partial, Stream, Tensor, Test, Thing, Unknown, rank_number,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -508,7 +508,7 @@ def _environment(run: Interpreter, index: Any, site: int) -> Any:
         run.distributed = True
         return Quantity.of(RANKS, "world")
     if index in ("RANK", "LOCAL_RANK"):
-        return Unknown(f"environ[{index}]", tags=frozenset({"rank"}))
+        return rank_number(f"environ.{index}")
     return run.unknown(f"environ[{index!r}]", site)
 
 
@@ -518,9 +518,8 @@ TABLE.roles["environment"] = _environment
 @function("os.environ.get", "os.getenv", "getenv")
 def _getenv(run: Interpreter, call: Call) -> Any:
     index = call.get(0, "key")
-    if index in ("RANK", "LOCAL_RANK", "WORLD_SIZE") and len(call.args) > 1:
-        # int(os.environ.get("RANK", -1)) != -1: is this a distributed run?
-        return Unknown(f"environ[{index}]")
+    if index == "WORLD_SIZE" and len(call.args) > 1:
+        return Unknown("environ.WORLD_SIZE")  # int(os.environ.get("WORLD_SIZE", 1)) > 1: is this a distributed run?
     return _environment(run, index, call.site)
 
 

@@ -19,7 +19,7 @@ from accumlint.static.frameworks.base import Table, joined, models_of, subject, 
 from accumlint.static.frameworks.tensor_operations import LANGUAGE_MODELS
 from accumlint.static.values import (
     ClassValue, Closure, Context, External, Gradient, Instance, Method, Parameters, Partial, Stream, Tensor, Test,
-    Thing, Unknown, changed, last_name,
+    Thing, Unknown, changed, last_name, on_main_rank, rank_number,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -1159,12 +1159,12 @@ def _world(run: Interpreter, call: Call) -> Any:
 
 @function("get_rank", "get_local_rank", "get_global_rank")
 def _rank(run: Interpreter, call: Call) -> Any:
-    return Unknown("rank", tags=frozenset({"rank"}))
+    return rank_number()
 
 
 @function("is_main_process", "is_primary", "is_master", "is_rank_zero", "is_rank_0", "is_global_primary", "is_main", "main_process")
 def _main_rank(run: Interpreter, call: Call) -> Any:
-    return Unknown("rank is 0", tags=frozenset({"rank"}))
+    return on_main_rank()
 
 
 @function("init_process_group", "init_distributed_mode", "init_distributed", "setup_distributed")
@@ -1478,7 +1478,7 @@ _INNOCENT = frozenset("print isinstance len type id append prepare initialize se
 def _launch_arguments(run: Interpreter, callee: Any, call: Call, rest: Any) -> list[Any]:
     given = list(rest) if isinstance(rest, (list, tuple)) and rest[:1] != ("module",) else []
     if call.name in ("spawn", "start_processes"):
-        return [Unknown("rank", tags=frozenset({"rank"})), *given]
+        return [rank_number(), *given]
     return given
 
 
