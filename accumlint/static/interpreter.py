@@ -208,6 +208,8 @@ class Interpreter:
         self.distributed = False
         self.window_names: dict[str, int] = {}  # spelling of K -> site where it was first read
         self.assumptions: set[str] = set()
+        self.unseen_starts: set[str] = set()  # counters whose start is not shown
+        self.counted: set[str] | None = None  # tags of the numbers that the test at hand compares
         self.gaps: dict[str, int] = {}
         self.traits: set[str] = set()
         self.loader_depth: list[tuple[int, int | None, Any]] = []  # (index, length) of the loaders being iterated
@@ -597,11 +599,21 @@ class Interpreter:
         self.assign(target, value, frame, statement.site)
 
     def _counter_start(self, current: Any, key: str, change: int) -> Quantity:
-        """A counter whose start is not shown: taken to start at zero, and said so."""
+        """A counter whose start is not shown: taken to start at zero, and said so where it tells one microbatch from another."""
         tags = tuple(getattr(current, "tags", ()))
-        self.assumptions.add(f"`{key}` starts at 0")
+        self.unseen_starts.add(key)
         self.blinding.update(self.set_behind.get(key, ()))
         return Quantity.of(change, *tags)
+
+    def _rest_on_starts(self, tags: set[str] | frozenset[str]) -> None:
+        """Updates depend on these numbers: what was taken for granted about their start matters."""
+        self.assumptions |= {f"`{key}` starts at 0" for key in self.unseen_starts if f"counter:{key}" in tags}
+
+    def _note_counted(self, tags: frozenset[str]) -> None:
+        if self.counted is None:
+            self._rest_on_starts(tags)
+        else:
+            self.counted |= tags
 
     def rescale(self, gradient: Gradient, factor: Any, divide: bool, site: int) -> None:
         """``p.grad`` multiplied or divided by a number (once per loop over parameters)."""
@@ -614,7 +626,13 @@ class Interpreter:
         self.emit(Kind.RESCALE, site, factor=number, models=gradient.models)
 
     def _if(self, statement: ir.If, frame: Frame) -> Any:
-        value = self.eval(statement.test, frame)
+        around, self.counted = self.counted, set()
+        try:
+            value = self.eval(statement.test, frame)
+        finally:
+            counted, self.counted = self.counted, around
+        if _ends(statement.body) or _ends(statement.orelse) or self._weight(statement.site) == 2:
+            self._rest_on_starts(counted)
         if self.scouting and (not _settled(value) or isinstance(value, list)):  # what a list holds by then is not known yet
             return self._scout_if(statement, frame, value)
         body_ends, else_ends = _ends(statement.body), _ends(statement.orelse)
@@ -1292,6 +1310,8 @@ class Interpreter:
             frame.names[target.id] = value
         elif kind is ir.Attr:
             owner = self.eval(target.value, frame)
+            if type(value) is int and value == 1 and isinstance(target.value, ir.Attr) and isinstance(owner, Unknown) and self.vocabulary.is_window(target.name):
+                value = Unknown(self.key(target))  # _C.TRAIN.ACCUMULATION_STEPS = 1: what a configuration starts with
             self.set_attribute(owner, target.name, self.named(target.name, value, target.site), target, frame)
         elif kind is ir.Sequence:
             self._unpack(target.items, value, frame, site)
@@ -1843,6 +1863,8 @@ class Interpreter:
                 return Test("known", (_COMPARE[op](one.ranks[0], two.ranks[0]),), self.key(node), -1, True, tags)
             held = results.pop()
             written = isinstance(left_node, ir.Const) or isinstance(right_node, ir.Const)
+            if "period" not in tags:
+                self._note_counted(tags)
             if self.scouting and "K" in tags and not {"len", "world"} & tags and one.tags != two.tags and not (written and not _counters(one) + _counters(two)):
                 return self._scout_counter(op, one, two, node)
             if self.scouting and any(t.startswith(("counter:", "index:")) for t in tags) and op in ("==", "!=", ">=", ">", "<", "<="):
@@ -2144,6 +2166,7 @@ class Interpreter:
             if counting and not two.tags & {"K", "len", "updates", "epochs", "world"} and two.integer is not None and two.integer > 1:
                 value = one.pointwise(Quantity.of(PERIOD), operator.mod)
                 return value.tagged("period", f"value:{one.integer}", f"text:{key}") if value is not None else value
+            self._note_counted(one.tags | two.tags)
             try:
                 value = one.pointwise(two, operator.mod)
             except ArithmeticError:

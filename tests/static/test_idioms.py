@@ -1865,3 +1865,66 @@ def test_a_loss_that_is_multiplied_by_what_the_loader_hands_out_is_weighed_by_it
 def test_what_the_main_rank_does_is_looked_at(main):
     cleared = RANKED.replace("GATE and ", "").replace("        loss.backward()", f"        loss.backward()\n        if {main}:\n            optimizer.zero_grad()")
     assert "ACC204" in errors(cleared)
+
+
+COUNTED_BESIDE = """
+import torch.nn.functional as F
+
+
+class Trainer:
+    def run(self, model, loader, optimizer, accum_steps, epochs):
+        for epoch in range(epochs):
+            for index, (x, y) in enumerate(loader):
+                self.seen += 1
+                loss = F.mse_loss(model(x), y) / accum_steps
+                loss.backward()
+                if index % accum_steps == accum_steps - 1:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                if self.seen > 0 and self.seen % self.every == 0:
+                    print(loss.item())
+"""
+
+
+def test_a_counter_of_unknown_start_matters_where_updates_depend_on_it():
+    assert said(COUNTED_BESIDE) == {"ACC502"}
+    assert said(COUNTED_BESIDE.replace("if index % accum_steps == accum_steps - 1", "if self.seen % accum_steps == 0")) == set()
+    skipping = "                if self.seen < len(loader):\n                    continue\n                loss = "
+    assert said(COUNTED_BESIDE.replace("                loss = ", skipping)) == set()
+
+
+def test_a_rest_that_is_cleared_by_decision():
+    clear = "            {test}optimizer.zero_grad()\n            for index, "
+    dropped = COUNTED_BESIDE.replace("            for index, ", clear.format(test=""))
+    assert said(dropped) == {"ACC501"}
+    decided = COUNTED_BESIDE + "            if index % accum_steps != accum_steps - 1:\n                optimizer.zero_grad()\n"
+    assert said(decided) == set()
+
+
+SECTION = """
+import torch
+import torch.nn.functional as F
+from yacs.config import CfgNode as CN
+
+_C = CN()
+_C.TRAIN = CN()
+_C.TRAIN.ACCUMULATION_STEPS = 1
+
+
+def main(model, loader, optimizer, overrides):
+    config = _C.clone()
+    config.merge_from_file(overrides)
+    for step, (x, y) in enumerate(loader):
+        loss = F.mse_loss(model(x), y) / config.TRAIN.ACCUMULATION_STEPS
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if (step + 1) % config.TRAIN.ACCUMULATION_STEPS == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_configuration_that_starts_without_accumulation_leaves_it_open():
+    assert errors(SECTION) == {"ACC401"}
+    fixed = SECTION.replace("_C.TRAIN.ACCUMULATION_STEPS = 1", "ACCUMULATION_STEPS = 1").replace("config.TRAIN.ACCUMULATION_STEPS", "ACCUMULATION_STEPS")
+    assert errors(fixed) == set()
