@@ -499,6 +499,7 @@ class Interpreter:
     def block(self, body: list[ir.Stmt], frame: Frame) -> Any:
         """Run statements; returns None, "break", "continue" or ("return", value)."""
         passed = 0
+        behind: list[tuple[ir.Expr, set[str]]] = []  # the tests that were passed while scouting, and what follows each
         try:
             for statement in body:
                 outcome = self.execute(statement, frame)
@@ -508,10 +509,17 @@ class Interpreter:
                     # `if …: continue` decides about what follows it
                     self.gates.append(statement.site)
                     passed += 1
+                    if self.scouting:
+                        behind.append((statement.test, set()))
+                        self.scout_stack.append(("rest", statement.site, behind[-1][1]))
             return None
         finally:
             if passed:
                 del self.gates[-passed:]
+            for test, effects in reversed(behind):
+                self.scout_stack.pop()
+                if "step" in effects and "backward" not in effects and not _may_run(test):
+                    self._learn_window(self.eval(test, frame))
 
     def execute(self, statement: ir.Stmt, frame: Frame) -> Any:
         self.budget -= 1
@@ -1640,6 +1648,8 @@ class Interpreter:
 
     def _over_parameters(self, node: ir.Comprehension, origin: Parameters, frame: Frame) -> Any:
         value = self.eval(node.element, frame)
+        if node.kind == "dict" and isinstance(value, Thing) and node.key is not None and self.eval(node.key, frame) is origin:
+            return {origin: value}  # an optimizer for each parameter
         if isinstance(value, (Parameters, Gradient)):
             return origin if isinstance(value, Parameters) else [value]
         if isinstance(value, (dict, tuple)):
@@ -1875,6 +1885,8 @@ class Interpreter:
                 return Test("known", (held,), self.key(node), tags=tags)
             if any(t.startswith("counter:") for t in tags):
                 self._note_limit(one, two, node, left_node, right_node)
+            elif "positions" in tags and not tags - {"positions", "rows"}:
+                return self._by_size(held, node)
             return held
         if one.symbols == two.symbols and op in ("==", "!=") and one.ranks == two.ranks:
             return op == "=="
@@ -1891,6 +1903,11 @@ class Interpreter:
         if known_side.known:
             return Test("far", (direction in ("<", "<=", "!="),), self.key(node), tags=tags)
         return Test("atom", (), self.key(node), tags=tags)
+
+    def _by_size(self, held: bool, node: Any) -> Test:
+        """``batch.numel() > 4000``: the data of one microbatch on one rank may come out the other way."""
+        other = Test("missing", (), self.key(node), max(self.microbatch, 0), True)
+        return Test("not", (other,), f"not {other.key}", *_facts(other)) if held else other
 
     def _note_limit(self, one: Quantity, two: Quantity, node: Any, left_node: Any, right_node: Any) -> None:
         first = any(t.startswith("counter:") for t in one.tags)

@@ -32,7 +32,7 @@ def joined(tensors: Iterable[Tensor], form: str, key: str) -> Tensor:
     """A tensor computed from several: it reaches all their models and inherits what is known of the data."""
     models: frozenset[int] | None = frozenset()
     batch, graph, sync, parallel, scaled, local = -1, False, None, "", False, False
-    varies = shifted = leaf = several = False
+    varies = shifted = leaf = several = per_row = False
     basis = "fixed"
     for tensor in tensors:
         if tensor.batch >= 0:
@@ -49,11 +49,12 @@ def joined(tensors: Iterable[Tensor], form: str, key: str) -> Tensor:
         shifted |= tensor.shifted
         leaf |= tensor.leaf
         several |= tensor.several
+        per_row |= tensor.per_row
         if tensor.basis != "fixed":
             basis = tensor.basis
     return Tensor(
         form, key, batch, models=models, graph=graph, sync=sync, parallel=parallel, scaled=scaled, local=local,
-        varies=varies, basis=basis, shifted=shifted, leaf=leaf, several=several,
+        varies=varies, basis=basis, shifted=shifted, leaf=leaf, several=several, per_row=per_row,
     )  # fmt: skip
 
 
@@ -84,6 +85,8 @@ def reduce_mean(tensor: Tensor, counts: Counts, site: int) -> Tensor:
     if tensor.form == "scalar":
         return tensor
     tensor = over_padding(tensor)
+    if tensor.per_row:
+        tensor = changed(tensor, basis="fixed", varies=False, masked=False)
     scale = tensor.scale
     # a mean after a mask still divides by all elements, masked ones included: that number is a constant
     weight = scale / counts(tensor.batch, "fixed" if tensor.masked else tensor.basis) if scale is not None else None
@@ -109,7 +112,7 @@ def reduce_sum(tensor: Tensor, site: int) -> Tensor:
 def times(tensor: Tensor, factor: Quantity | None, site: int, divide: bool = False) -> Tensor:
     """The tensor multiplied (or divided) by a number; ``factor`` None: by one that nobody knows."""
 
-    unguarded = divide and factor is not None and "single" in factor.tags and not {"clamped", "attention"} & factor.tags
+    unguarded = divide and factor is not None and "single" in factor.tags and not {"clamped", "attention", "never empty"} & factor.tags
 
     def scaled(weight: Quantity | None) -> Quantity | None:
         if weight is None or factor is None:

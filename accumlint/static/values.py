@@ -97,6 +97,7 @@ class Tensor:
     mean_known: bool = False  # an output that is known to be a mean (the loss of a Hugging Face model)
     clamped: bool = False
     padded: int = -1  # the call of a model that is not shown, if its loss runs over targets that the script shows to be padded
+    per_row: bool = False  # summed along the targets of each row: rows are what a mean of it runs over
     several: bool = False  # computed from the data of several microbatches at once
     leaf: bool = False  # data that asks for its own gradient
 

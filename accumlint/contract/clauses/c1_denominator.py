@@ -73,6 +73,7 @@ def _wanted(shares: tuple[Share, ...]) -> str:
 def _uneven(ledger: Ledger, judgement: Judgement, window: Window, verdict: weights.Verdict) -> None:
     shares = tuple(s for s in verdict.shares if s.part.varies)  # a term of another kind has a measure of its own
     if not shares:
+        _slices(ledger, judgement, window, verdict)
         return
     tags = frozenset().union(*(s.tags for s in shares))
     inverse = all(
@@ -108,6 +109,14 @@ def _uneven(ledger: Ledger, judgement: Judgement, window: Window, verdict: weigh
     related = [(part.reduced_at, "the mean is taken here")] if part.reduced_at >= 0 else []
     judgement.violations.append(Violation("ACC101", site, message, evidence, cap=cap, related=related))
     _scaled_means(ledger, judgement, window, verdict.shares, evidence, cap)
+
+
+def _slices(ledger: Ledger, judgement: Judgement, window: Window, verdict: weights.Verdict) -> None:
+    """Slices of one batch, each with the mean over its own rows, as if it were the whole batch."""
+    whole = "cut rows" in ledger.trace.traits and 1 < window.size == len(verdict.shares)
+    if whole and _masses(verdict.shares, ledger.trace.ranks) == {1} and not _sum_is_likely(verdict.shares):
+        cap = Confidence.POSSIBLE if verdict.assumed else Confidence.CERTAIN
+        judgement.violations.append(_summed(verdict.shares, window.size, _evidence(verdict.shares), cap))
 
 
 def _scaled_means(

@@ -7,7 +7,7 @@ from accumlint.contract.events import Event, Kind, Trace
 from accumlint.contract.quantity import Quantity
 from accumlint.contract.verdicts import Judgement, Violation
 from accumlint.contract.windows import Ledger, Window
-from accumlint.findings import Severity
+from accumlint.findings import Confidence, Severity
 
 
 def judge(ledger: Ledger, judgement: Judgement) -> None:
@@ -92,7 +92,9 @@ def _gated_elsewhere(ledger: Ledger) -> bool:
 
 
 def _clear_inside(ledger: Ledger, judgement: Judgement) -> None:
-    if any("counts microbatches" in a for a in ledger.trace.assumptions):
+    # whether a counter that nobody shows moves with the microbatches is a guess; a loss that is divided by K speaks for it
+    guessed = any("counts microbatches" in a for a in ledger.trace.assumptions)
+    if guessed and not all(weights.tagged(window, "K") for window in ledger.windows):
         return
     judgement.applied.add("ACC204")
     for window in [*ledger.windows, ledger.pending]:
@@ -107,12 +109,12 @@ def _clear_inside(ledger: Ledger, judgement: Judgement) -> None:
                 continue
             lost = len({c.event.microbatch for c, _ in window.erased})
             size = len({c.event.microbatch for c in window.contributions})
-            if size < 2:
+            if size < 2 or guessed and clear.gates:
                 continue
             judgement.violations.append(Violation(
                 "ACC204", clear.site,
                 f"gradients are cleared between the microbatches of a window: {lost} of {size} are lost before the step",
-                {"windows": ledger.sizes},
+                {"windows": ledger.sizes}, cap=Confidence.POSSIBLE if guessed else Confidence.CERTAIN,
                 related=[(window.step.site, "the step that uses what is left")] if window.step is not None else [],
             ))  # fmt: skip
             return
@@ -161,8 +163,9 @@ def _gate(ledger: Ledger, judgement: Judgement) -> None:
     sizes = ledger.sizes
     # an Accelerator counts where `accumulate()` is entered, and owns the steps of what it prepared there
     owned = bool(windows) and windows[0].step is not None and windows[0].step.details.get("owner") == "accelerate"
-    framework = owned or "framework deepspeed" in ledger.trace.traits
-    if framework and windows and ledger.usual == k * k:
+    # the engine of DeepSpeed counts its calls over epochs, a gate on the index begins anew: windows of K * K and more
+    engine = "framework deepspeed" in ledger.trace.traits
+    if windows and (owned and ledger.usual == k * k or engine and ledger.usual >= k * k):
         step = windows[0].step
         assert step is not None
         judgement.applied.add("ACC209")

@@ -110,7 +110,8 @@ def _misses_forward(ledger: Ledger, judgement: Judgement, windows: list[Window])
     elif not quiet_forwards and "no_sync" not in ledger.trace.traits:
         judgement.applied.add("ACC301")
         event = windows[0].fresh[0].event
-        if any(event.details.get("owner") for event in (c.event for c in windows[0].fresh)):
+        owners = {c.event.details.get("owner") for c in windows[0].fresh} - {None, ""}
+        if owners and not (owners == {"fabric"} and "fabric ddp" in ledger.trace.traits):
             return
         judgement.violations.append(Violation(
             "ACC301", event.site,

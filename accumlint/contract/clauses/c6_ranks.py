@@ -31,7 +31,7 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
     done = {c.event.microbatch for w in [*ledger.windows, ledger.pending] for c in w.contributions}
     left = {
         e.microbatch for e in trace.events
-        if e.kind is Kind.LOOP and e.details["phase"] == "exit" and e.details.get("broke") and e.details["role"] != "update"
+        if e.kind is Kind.LOOP and e.details["phase"] == "exit" and (e.details.get("broke") or e.details.get("ended")) and e.details["role"] != "update"
     }  # fmt: skip
     if left == {microbatch} and microbatch in done:  # a loop that is left elsewhere too is left for another reason
         judgement.violations.append(Violation(

@@ -38,6 +38,7 @@ def _accelerator(run: Interpreter, call: Call) -> Any:
     made.state["carries"] = isinstance(plugin, Thing) and plugin.state.get("carries", False)
     if "deepspeed_plugin" in call.kwargs or "deepspeed_plugins" in call.kwargs:
         made.state["deepspeed"] = True
+        run.traits.add("under deepspeed")
     if call.kwargs.get("step_scheduler_with_optimizer") is False:
         made.state["free scheduler"] = True
     made.state["split_batches"] = call.kwargs.get("split_batches") is True

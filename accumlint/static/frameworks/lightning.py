@@ -277,6 +277,8 @@ def _fabric(run: Interpreter, call: Call) -> Any:
     run.distributed = True
     strategy = call.kwargs.get("strategy")
     made.state["alone"] = call.kwargs.get("devices") in (1, "1") and call.kwargs.get("num_nodes", 1) == 1
+    if isinstance(strategy, str) and strategy.startswith("ddp"):
+        run.traits.add("fabric ddp")
     made.state["sharded"] = "FSDP" in str(getattr(strategy, "key", strategy)) or "fsdp" in str(strategy)
     return made
 

@@ -32,6 +32,8 @@ def _range(run: Interpreter, call: Call) -> Any:
     tag = f"index:{call.site}"
     step = numbers[2] if len(numbers) > 2 else Quantity.of(1)
     start = numbers[0] if len(numbers) > 1 else Quantity.of(0)
+    if isinstance(args[0], Quantity) and len(numbers) > 1 and args[0].tags == {"epochs"}:
+        start = Quantity.of(0)  # range(self.epoch, epochs): named like a number of epochs, and the one where an earlier run stopped
     stop = numbers[1] if len(numbers) > 1 else numbers[0]
     literal = args[-1] if len(args) == 1 and isinstance(args[0], int) else None
     if stop is not None and {"floored", "K"} <= stop.tags:
@@ -117,6 +119,8 @@ def _twin(run: Interpreter, value: Any, call: Call) -> Any:
         made = run.thing("model", f"copy of {value.name if isinstance(value, Thing) else value.cls.name}", call.site)
         made.models = frozenset({made.number})
         return made
+    if isinstance(value, Unknown) and call.name == "deepcopy" and run.registry.kind_by_use(run, value) == "model":
+        return Unknown(call.key)
     return value
 
 
@@ -322,6 +326,8 @@ def _dict(run: Interpreter, call: Call) -> Any:
     for value in call.args:
         if isinstance(value, dict):
             out.update(value)
+        elif isinstance(value, Stream) and isinstance(value.thing, Parameters):
+            return value.thing  # dict(ema.named_parameters()): whatever is taken out of it is a parameter
         elif not isinstance(value, (list, tuple)):
             return value if isinstance(value, (Tensor, Unknown)) else Unknown(call.key)
     out.update({k: run.named(k, v, call.site) for k, v in call.kwargs.items() if k != "**"})
@@ -379,6 +385,13 @@ def _count(run: Interpreter, call: Call) -> Any:
     return Stream(lambda i: Quantity.of(i + begin, f"index:{call.site}"), None, infinite=True)
 
 
+def _note_skipped(run: Interpreter, number: Quantity | None, site: int) -> None:
+    """As many microbatches are passed over as a checkpoint says."""
+    skipped = next((t[8:] for t in (number.tags if number is not None else ()) if t.startswith("resumed:")), None)
+    if skipped is not None:
+        run.emit(Kind.RESUME, site, key=skipped, into="", use="skip")
+
+
 @function("islice")
 def _islice(run: Interpreter, call: Call) -> Any:
     inner = run.stream(call.get(0, "iterable"), None)
@@ -387,9 +400,8 @@ def _islice(run: Interpreter, call: Call) -> Any:
     start = run.numeric(bounds[0]) if len(bounds) > 1 else None
     begin = start.integer if start is not None and start.integer is not None else 0
     number = run.numeric(stop) if stop is not None else None
-    skipped = next((t[8:] for t in (start.tags if start is not None else ()) if t.startswith("resumed:")), None)
-    if skipped is not None:
-        run.emit(Kind.RESUME, call.site, key=skipped, into="", use="skip")
+    # islice(loader, done, None) goes on behind what was done; `for _ in islice(batches, done)` reads it away
+    _note_skipped(run, start if len(bounds) > 1 else number, call.site)
     base = inner.position
     if number is not None and number.integer is not None:
         length: int | None = max(0, number.integer - begin)

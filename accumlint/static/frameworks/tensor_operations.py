@@ -12,7 +12,7 @@ from accumlint.contract.quantity import Quantity
 from accumlint.static import syntax as ir
 from accumlint.static import tensors
 from accumlint.static.frameworks.base import Table, joined, tensors_in
-from accumlint.static.values import Context, Gradient, Parameters, Stream, Tensor, Test, Unknown, changed
+from accumlint.static.values import Context, Gradient, Parameters, Stream, Tensor, Test, Unknown, changed, last_name
 
 if TYPE_CHECKING:
     from accumlint.static.interpreter import Call, Interpreter
@@ -22,6 +22,7 @@ function = TABLE.function
 method = partial(TABLE.method, "tensor")
 
 _MASKLIKE = re.compile(r"(?i)mask|valid|visible|keep|known|select|active|is_|has_|positive|labelled|labeled")
+_LENGTHS = re.compile(r"(?i)len|^(ll|tl|yl)s?$|_sizes?$|^(num|n)_")
 
 LANGUAGE_MODELS = ("CausalLM", "ConditionalGeneration", "MaskedLM", "LMHeadModel", "TokenClassification", "Seq2SeqLM", "QuestionAnswering")
 
@@ -288,11 +289,12 @@ def _sum(run: Interpreter, receiver: Tensor, call: Call) -> Any:
         if by_row:
             return receiver
         if receiver.batch >= 0 and not receiver.graph:
-            # weights per target: their sum is the count that belongs to the weighted loss
-            return run.count(receiver.batch, tensors.basis_of(receiver)).tagged("count", "single")
+            # weights per target: their sum is the count that belongs to the weighted loss; a sum of lengths is hardly zero
+            tags = ("never empty",) if _LENGTHS.search(last_name(receiver.key)) else ()
+            return run.count(receiver.batch, tensors.basis_of(receiver)).tagged("count", "single", *tags)
         return Unknown(call.key, receiver.batch, receiver.local)
     if by_row:
-        return changed(receiver, form="elements")
+        return changed(receiver, form="elements", per_row=receiver.masked)
     return tensors.reduce_sum(receiver, call.site)
 
 

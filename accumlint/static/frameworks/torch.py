@@ -1014,6 +1014,8 @@ def _loss_of(run: Interpreter, call: Call, name: str, reduction: Any, ignore: An
         out.basis, out.varies = ("valid" if shifted else "unshifted"), True
     if reduction is None or reduction == "mean":
         return tensors.reduce_mean(out, run.count, call.site)
+    if reduction == "sum" and name in ("CTCLoss", "ctc_loss"):
+        out.basis, out.varies = "unshifted", True  # the targets of an utterance are as many as it has labels
     if reduction == "sum":
         return tensors.reduce_sum(out, call.site)
     if reduction == "batchmean":
@@ -1461,6 +1463,8 @@ def _unseen(run: Interpreter, call: Call, receiver: Any) -> Any:
             tags |= value.tags & {"resume", "rank"}
         elif isinstance(value, Quantity):
             tags |= value.tags & {"len", "K"}
+            if call.name.endswith("Sampler") and "K" in value.tags:
+                tags |= {"whole"}  # num_samples=micro * K * updates
         elif isinstance(value, Stream) and call.name in ("Subset", "select", "take", "narrow") and "whole windows" in run.traits:
             tags |= {"whole"}
     return run.unknown(call.key, call.site, batch=batch, local=local, tags=frozenset(tags)) if call.node is not None else Unknown(call.key)

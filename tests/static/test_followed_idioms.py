@@ -1,0 +1,389 @@
+"""More ways of writing a loop: those that were not followed, each with the fault that it hid and the right one beside it."""
+
+import pytest
+from engine_scripts import run
+from test_idioms import LOOP, errors, said
+
+
+ENGINE = """
+import deepspeed
+import torch.nn.functional as F
+
+
+def train(model, data, args):
+    engine, _, loader, _ = deepspeed.initialize(
+        args=args, model=model, training_data=data, config={"gradient_accumulation_steps": args.gradient_accumulation_steps}
+    )
+    for epoch in range(args.epochs):
+        for step, (x, y) in enumerate(loader):
+            loss = F.cross_entropy(engine(x), y)
+            engine.backward(loss)
+            if (step + 1) % args.gradient_accumulation_steps == 0:
+                engine.step()
+"""
+
+
+def test_a_gate_around_an_engine_that_begins_anew_in_each_epoch():
+    assert errors(ENGINE) == {"ACC209"}
+    plain = ENGINE.replace("            if (step + 1) % args.gradient_accumulation_steps == 0:\n                engine", "            engine")
+    assert errors(plain) == set()
+
+
+CONTINUED = """
+import torch.nn.functional as F
+
+
+class Loop:
+    def __init__(self, net, data, opt, k):
+        self.net, self.data, self.opt, self.k = net, data, opt, k
+        self.i = 0
+
+    def run(self, total):
+        while self.i < total:
+            x, y = next(self.data)
+            (F.mse_loss(self.net(x), y) / self.k).backward()
+            self.i += 1
+            if self.i % self.k {op} 0:
+                continue
+            self.opt.step()
+            self.opt.zero_grad()
+"""
+
+
+def test_a_gate_that_continues_shows_how_large_a_window_is():
+    assert errors(CONTINUED.format(op="!=")) == set()
+    assert errors(CONTINUED.format(op="==")) == {"ACC207"}
+
+
+FABRIC = """
+import lightning as L
+import torch.nn.functional as F
+
+
+def main(model, loader, opt, accum, updates):
+    fabric = L.Fabric(devices=4, strategy="ddp")
+    model, opt = fabric.setup(model, opt)
+    stream = iter(fabric.setup_dataloaders(loader))
+    for u in range(updates):
+        for i in range(accum):
+            x, y = next(stream)
+            {context}
+                fabric.backward(F.cross_entropy(model(x), y) / accum)
+        opt.step()
+        opt.zero_grad()
+"""
+
+
+def test_fabric_under_ddp_reduces_unless_it_is_told_not_to():
+    advice = {f.rule for f in run(FABRIC.format(context="if True:"))}
+    assert advice == {"ACC301"}
+    assert not run(FABRIC.format(context="with fabric.no_backward_sync(model, enabled=i < accum - 1):"))
+    assert not run(FABRIC.format(context="if True:").replace('strategy="ddp"', 'strategy="deepspeed"'))
+
+
+PAIRS = """
+import torch.nn.functional as F
+from accelerate import Accelerator
+
+
+def logp(model, ids, mask):
+    picked = model(ids).log_softmax(-1).gather(2, ids[:, 1:, None]).squeeze(2)
+    return (picked * mask[:, 1:]).sum(1)
+
+
+def main(policy, loader, optimizer, accumulation):
+    accelerator = Accelerator(gradient_accumulation_steps=accumulation)
+    policy, optimizer, loader = accelerator.prepare(policy, optimizer, loader)
+    for batch in loader:
+        with accelerator.accumulate(policy):
+            margin = logp(policy, batch["chosen"], batch["chosen_mask"]) - logp(policy, batch["rejected"], batch["rejected_mask"])
+            loss = -F.logsigmoid(margin).mean(){share}
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_sum_along_each_row_makes_the_row_the_target():
+    assert errors(PAIRS.format(share="")) == set()
+    assert errors(PAIRS.format(share=" / accumulation")) == {"ACC103"}
+
+
+AVERAGED = """
+import copy
+import torch
+
+
+@torch.no_grad()
+def update_average(average, model, decay=0.999):
+    held = dict(average.named_parameters())
+    for name, param in model.named_parameters():
+        held[name].mul_(decay).add_(param.data, alpha=1 - decay)
+
+
+def main(student, loader, opt, accum_steps):
+    teacher = copy.deepcopy(student).eval()
+    seen = 0
+    for x in loader:
+        with torch.no_grad():
+            target = teacher(x)
+        ((student(x) - target).pow(2).mean() / accum_steps).backward()
+        seen += 1
+        if seen % accum_steps == 0:
+            opt.step()
+            opt.zero_grad()
+            {inside}
+        {outside}
+
+
+def names(student):
+    return [name for name, _ in student.named_parameters()], len(list(student.parameters()))
+"""
+
+
+def test_an_average_that_is_kept_in_a_mapping_by_name():
+    call = "update_average(teacher, student)"
+    assert "ACC703" in said(AVERAGED.format(inside="pass", outside=call))
+    assert "ACC703" not in said(AVERAGED.format(inside=call, outside="pass"))
+
+
+CLOCK = """
+import time
+import torch
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(model, loader, opt, accum, seconds):
+    torch.distributed.init_process_group("nccl")
+    net = DDP(model)
+    deadline = time.time() + seconds
+    seen = 0
+    for x, y in loader:
+        seen += 1
+        last = seen % accum == 0
+        net.require_backward_grad_sync = last
+        (F.cross_entropy(net(x), y) / accum).backward()
+        if last:
+            opt.step()
+            opt.zero_grad()
+            over = torch.tensor(time.time() > deadline)
+            torch.distributed.all_reduce(over)
+            if {test}:
+                return
+"""
+
+
+def test_a_rank_that_returns_by_its_own_clock_leaves_the_others_waiting():
+    assert errors(CLOCK.format(test="time.time() > deadline")) == {"ACC601"}
+    assert errors(CLOCK.format(test="over")) == set()
+
+
+LARGE = """
+import torch
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(model, loader, opt, accum_steps, most=4000):
+    torch.distributed.init_process_group("nccl")
+    ddp = DDP(model)
+    seen = 0
+    for x, y in loader:
+        {skip}
+        ddp.require_backward_grad_sync = (seen + 1) % accum_steps == 0
+        (F.l1_loss(ddp(x), y) / accum_steps).backward()
+        seen += 1
+        if seen % accum_steps == 0:
+            opt.step()
+            opt.zero_grad()
+"""
+
+
+def test_the_size_of_a_microbatch_is_known_to_one_rank_only():
+    assert errors(LARGE.format(skip="if x.numel() > most:\n            continue")) == {"ACC601"}
+    assert errors(LARGE.format(skip="x = x[:most]")) == set()
+
+
+SKIPPED = """
+import itertools
+import torch
+import torch.nn.functional as F
+
+
+def main(model, loader, opt, path, accum_steps):
+    checkpoint = torch.load(path)
+    model.load_state_dict(checkpoint["model"])
+    opt.load_state_dict(checkpoint["opt"])
+    updates = checkpoint["updates"]
+    batches = iter(loader)
+    for _ in itertools.islice(batches, updates{times}):
+        pass
+    for window in iter(lambda: list(itertools.islice(batches, accum_steps)), []):
+        for x, y in window:
+            (F.cross_entropy(model(x), y) / len(window)).backward()
+        opt.step()
+        opt.zero_grad()
+        updates += 1
+        torch.save({{"model": model.state_dict(), "opt": opt.state_dict(), "updates": updates}}, path)
+"""
+
+
+def test_batches_that_are_read_away_after_a_resume():
+    assert errors(SKIPPED.format(times="")) == {"ACC706"}
+    assert errors(SKIPPED.format(times=" * accum_steps")) == set()
+
+
+PER_PARAMETER = """
+import torch
+import torch.nn.functional as F
+
+
+def attach(model, lr):
+    optims = {p: torch.optim.SGD([p], lr=lr) for p in model.parameters()}
+
+    def hook(param):
+        optims[param].step()
+        optims[param].zero_grad()
+
+    for p in optims:
+        p.register_post_accumulate_grad_hook(hook)
+
+
+def main(model, stream, updates, accumulate):
+    attach(model, 1e-4)
+    for _ in range(updates):
+        for _ in range(accumulate):
+            x, y = next(stream)
+            (F.cross_entropy(model(x), y) / accumulate).backward()
+"""
+
+
+def test_the_parameters_are_the_keys_of_their_optimizers():
+    assert errors(PER_PARAMETER) == {"ACC211"}
+    alone = PER_PARAMETER.replace("        for _ in range(accumulate):\n            x, y = next(stream)\n            (F", "        x, y = next(stream)\n        (F").replace(" / accumulate", "").replace(", accumulate)", ")")
+    assert errors(alone) == set()
+
+
+SLICES = """
+import torch.nn.functional as F
+
+
+def step(net, opt, batch, micro):
+    opt.zero_grad()
+    for i in range(0, batch.shape[0], micro):
+        part = batch[i : i + micro]
+        loss = F.mse_loss(net(part), part)
+        loss{share}.backward()
+    opt.step()
+
+
+def run(net, opt, data, micro, updates):
+    for _ in range(updates):
+        step(net, opt, next(data), micro)
+"""
+
+
+def test_the_means_of_slices_are_shares_of_the_batch():
+    assert errors(SLICES.format(share="")) == {"ACC102"}
+    source = SLICES.format(share="").replace("loss.backward()", "(loss * (len(part) / len(batch))).backward()")
+    assert errors(source) == set()
+
+
+BRAIN = """
+import speechbrain as sb
+
+
+class ASR(sb.Brain):
+    def fit_batch(self, batch):
+        {first}
+        loss = self.compute_objectives(self.compute_forward(batch, sb.Stage.TRAIN), batch, sb.Stage.TRAIN)
+        (loss / self.hparams.gradient_accumulation).backward()
+        if self.step % self.hparams.gradient_accumulation == 0:
+            self.optimizer.step()
+            {last}
+        return loss.detach()
+"""
+
+
+def test_a_clear_in_every_call_of_a_method_that_divides_for_a_window():
+    assert errors(BRAIN.format(first="self.optimizer.zero_grad()", last="pass")) == {"ACC204"}
+    assert errors(BRAIN.format(first="pass", last="self.optimizer.zero_grad()")) == set()
+
+
+CTC = """
+import torch
+from torch import nn
+
+
+def main(model, loader, opt, accum_steps):
+    ctc = nn.CTCLoss(reduction="sum", zero_infinity=True)
+    seen = 0
+    for feats, labels, feat_lengths, label_lengths in loader:
+        loss = ctc(model(feats).log_softmax(-1), labels, feat_lengths, label_lengths) / {count}
+        (loss / accum_steps).backward()
+        seen += 1
+        if seen % accum_steps == 0:
+            opt.step()
+            opt.zero_grad()
+"""
+
+
+def test_utterances_have_as_many_targets_as_labels():
+    assert errors(CTC.format(count="label_lengths.sum()")) == {"ACC101"}  # and none has no label at all
+    assert errors(CTC.format(count="feats.size(0)")) == set()
+
+
+def test_a_sampler_may_be_told_to_draw_whole_windows():
+    source = LOOP.format(loader="loader").replace(" or step == len(loader) - 1", "").replace(", loader, ", ", ds, ").replace(
+        "    for epoch", "    sampler = torch.utils.data.RandomSampler(ds, num_samples=8 * accum_steps{times})\n    loader = torch.utils.data.DataLoader(ds, 8, sampler=sampler)\n    for epoch"
+    )
+    assert said(source.replace("{times}", " * 500")) == set()
+    assert said(source.replace("8 * accum_steps{times}", "4000")) == {"ACC502"}
+
+
+def test_a_run_that_goes_on_at_its_epoch_has_epochs():
+    source = """
+import torch
+import torch.nn.functional as F
+
+
+class Runner:
+    def __init__(self, model, loader, opt, accum):
+        self.model, self.loader, self.opt, self.accum = model, loader, opt, accum
+        self.epoch = 0
+
+    def resume(self, path):
+        self.epoch = torch.load(path)["epoch"]
+
+    def run(self, epochs):
+        for self.epoch in range(self.epoch, epochs):
+            for i, (x, y) in enumerate(self.loader):
+                (F.cross_entropy(self.model(x), y) / self.accum).backward()
+                if (i + 1) % self.accum == 0:
+                    self.opt.step()
+                    self.opt.zero_grad()
+"""
+    assert said(source) == {"ACC502"}
+    flushed = source.replace("self.accum == 0:", "self.accum == 0 or i + 1 == len(self.loader):").replace(" / self.accum)", ")")
+    assert "ACC502" not in said(flushed)
+
+
+def test_the_engine_behind_an_accelerator_divides():
+    source = """
+import torch.nn.functional as F
+from accelerate import Accelerator, DeepSpeedPlugin
+
+
+def main(model, stream, optimizer, accum, updates):
+    accelerator = Accelerator({options})
+    model, optimizer = accelerator.prepare(model, optimizer)
+    for _ in range(updates):
+        for _ in range(accum):
+            x, y = next(stream)
+            accelerator.backward(F.cross_entropy(model(x), y))
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    assert errors(source.format(options="deepspeed_plugin=DeepSpeedPlugin(zero_stage=2, gradient_accumulation_steps=accum)")) == set()
+    assert errors(source.format(options="")) == {"ACC102"}
