@@ -25,7 +25,6 @@ WAITING = {
     "contrastive_cached.py": "a loss over the whole window, recomputed for every chunk of it, is taken for a chunk's own mean",
     "llm_sft_padded.py": "labels that a collator class pads are not seen to vary",
     "accelerate_gene_tagger.py": "the rows of a list made from a generator are taken for the rows of the data set",
-    "deepspeed_speech_gated.py": "an index that starts anew every epoch hides the square of the window behind a rest",
     "trainer_reviews_divided_twice.py": "the Trainer's count and the loss are told in two units where nothing says that labels are masked",
 }
 CASES = [
