@@ -82,7 +82,7 @@ class Event:
 TRACE_DETAILS = {
     Kind.LOOP: "phase, role, whole (the loader's own end was reached), infinite",
     Kind.FORWARD: "sync (True, False, None unknown), parallel",
-    Kind.BACKWARD: "parts, models (or None), scaled, forward_sync, backward_sync, parallel, averages, rank_gated",
+    Kind.BACKWARD: "parts, models (or None), cut (models whose outputs were detached on the way), scaled, forward_sync, backward_sync, parallel, averages, rank_gated",
     Kind.RESCALE: "factor (Quantity or None), models",
     Kind.REDUCE: "average",
     Kind.CLIP: "models, measures_only, through (who clips)",

@@ -224,8 +224,20 @@ def _fed_together(events: list[Event], one: frozenset[int] | None, other: frozen
     """Some backward reaches the parameters of both optimizers, or it is not known that none does."""
     if not one or not other or one & other:
         return True
+    if _kept_apart(events, one, other) or _kept_apart(events, other, one):
+        return False
     reached = [event.details.get("models") for event in events if event.kind is Kind.BACKWARD]
     return any(models is None or models & one and models & other for models in reached)
+
+
+def _kept_apart(events: list[Event], one: frozenset[int], other: frozenset[int]) -> bool:
+    """A loss of one of them takes what the other made, and is kept from it: a critic that judges detached samples."""
+    for event in events:
+        if event.kind is Kind.BACKWARD:
+            models = event.details.get("models")
+            if models is not None and models & one and not models & other and event.details.get("cut", frozenset()) & other:
+                return True
+    return False
 
 
 def _models(events: list[Event], group: frozenset[int]) -> frozenset[int] | None:

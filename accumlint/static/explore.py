@@ -91,6 +91,8 @@ def _reaches(module: ir.Module) -> dict[ir.Function, set[str]]:
     by_name: dict[str, list[ir.Function]] = {}
     for function in module.functions:
         by_name.setdefault(function.name, []).append(function)
+        if function.name == "__call__" and function.owner is not None:
+            by_name.setdefault(function.owner.name, []).append(function)  # who makes one calls it, under some name
     reach: dict[ir.Function, set[str]] = {}
     for function in module.functions:
         own = set()
@@ -122,7 +124,8 @@ def roots(module: ir.Module, covered: set[ir.Function]) -> list[ir.Function]:
     def rank(function: ir.Function) -> tuple:
         both = {"backward", "step"} <= reach[function]
         test = function.name.startswith("test_") or function.name.startswith("_test")
-        return (test, not both, function.name in called, function.site)
+        name = function.owner.name if function.name == "__call__" and function.owner is not None else function.name
+        return (test, not both, name in called, function.site)
 
     return sorted(wanted, key=rank)
 

@@ -217,6 +217,8 @@ class Interpreter:
         self.globals: dict[str, Frame] = {}
         self.scout_stack: list[tuple[str, int, set[str]]] = []  # (kind, site, effects below)
         self.scouted: dict[tuple[int, int], set[str]] = {}
+        self.asking: list[Any] = []  # while scouting: the conditions around, outermost first
+        self.filled: dict[int, list[Any]] = {}  # what a generator yielded -> the conditions behind which it did
         self.moments = 0
         self.registry = frameworks.registry()
         self._eval = {
@@ -730,6 +732,7 @@ class Interpreter:
             self.scout_stack.append(("if", statement.site, effects))
             self.scout_stack.append(("arm", statement.site, own))
             self.gates.append(statement.site)
+            self.asking.append(value)
             before = {name: held for name, held in frame.names.items()}
             try:
                 outcomes.append(self.block(body, frame) if body else None)
@@ -737,6 +740,7 @@ class Interpreter:
                 outcomes.append("abort")
             finally:
                 self.gates.pop()
+                self.asking.pop()
                 self.scout_stack.pop()
                 self.scout_stack.pop()
             effects |= own
@@ -790,7 +794,12 @@ class Interpreter:
             # `for epoch in self.hparams.epoch_counter`: a number, not the data of a microbatch
             number = Unknown(statement.target.id)
             stream = dataclasses.replace(stream, item=lambda index: number)
-        return self._loop(statement, frame, stream, None)
+        outcome = self._loop(statement, frame, stream, None)
+        if self.learned.roles.get(statement.site) == "window":
+            # `if len(buffer) == n: yield buffer`, and somebody takes that for a window: as large as it is filled
+            for test in self.filled.get(id(source), ()):
+                self._learn_window(test)
+        return outcome
 
     def _while(self, statement: ir.While, frame: Frame) -> Any:
         return self._loop(statement, frame, None, statement.test)
@@ -1613,6 +1622,7 @@ class Interpreter:
                     scope.yields.append(stream.item(index))
             else:
                 scope.yields.append(list(value) if isinstance(value, list) else value)
+                self.filled[id(scope.yields[-1])] = list(self.asking)
             if len(scope.yields) >= 3 * self.length:
                 raise _EnoughYields
         return Unknown(f"sent@{node.site}")
@@ -1867,6 +1877,8 @@ class Interpreter:
         one, two = quantity(left), quantity(right)
         tags = one.tags | two.tags
         one, two = self._as_window(one, two), self._as_window(two, one)
+        if "period" in tags and op in ("==", "!="):  # update % 1000 == 999
+            one, two = (value if "period" in value.tags else _remainder(value) for value in (one, two))
         if one.known and two.known:
             results = {_COMPARE[op](a, b) for a, b in zip(one.ranks, two.ranks)}
             if len(results) > 1:
@@ -2698,6 +2710,11 @@ def _settled(value: Any) -> bool:
     if isinstance(value, Thing):
         return not value.maybe_none
     return not isinstance(value, (Unknown, Tensor)) and not (isinstance(value, Quantity) and not value.known)
+
+
+def _remainder(value: Quantity) -> Quantity:
+    """The number that a period test waits for, under the period that is simulated."""
+    return Quantity.of(value.integer % PERIOD) if value.integer is not None else value
 
 
 def _facts(*values: Any) -> tuple[int, bool, frozenset[str]]:

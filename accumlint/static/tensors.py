@@ -34,6 +34,7 @@ def joined(tensors: Iterable[Tensor], form: str, key: str) -> Tensor:
     batch, graph, sync, parallel, scaled, local = -1, False, None, "", False, False
     varies = shifted = leaf = several = per_row = False
     basis = "fixed"
+    cut: frozenset[int] = frozenset()
     for tensor in tensors:
         if tensor.batch >= 0:
             batch = tensor.batch
@@ -50,11 +51,12 @@ def joined(tensors: Iterable[Tensor], form: str, key: str) -> Tensor:
         leaf |= tensor.leaf
         several |= tensor.several
         per_row |= tensor.per_row
+        cut |= tensor.cut
         if tensor.basis != "fixed":
             basis = tensor.basis
     return Tensor(
         form, key, batch, models=models, graph=graph, sync=sync, parallel=parallel, scaled=scaled, local=local,
-        varies=varies, basis=basis, shifted=shifted, leaf=leaf, several=several, per_row=per_row,
+        varies=varies, basis=basis, shifted=shifted, leaf=leaf, several=several, per_row=per_row, cut=cut,
     )  # fmt: skip
 
 
@@ -188,7 +190,7 @@ def basis_of(mask: Tensor) -> str:
 
 def detached(tensor: Tensor) -> Tensor:
     """The value without its graph."""
-    return changed(tensor, graph=False, models=frozenset(), sync=None)
+    return changed(tensor, graph=False, models=frozenset(), sync=None, leaf=False, cut=tensor.cut | (tensor.models or frozenset()))
 
 
 def is_tensor(value: Any) -> bool:

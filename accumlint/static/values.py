@@ -99,6 +99,7 @@ class Tensor:
     padded: int = -1  # the call of a model that is not shown, if its loss runs over targets that the script shows to be padded
     per_row: bool = False  # summed along the targets of each row: rows are what a mean of it runs over
     several: bool = False  # computed from the data of several microbatches at once
+    cut: frozenset[int] = frozenset()  # models that it went through, and that no backward through it reaches any more
     leaf: bool = False  # data that asks for its own gradient
 
 

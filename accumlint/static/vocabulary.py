@@ -106,7 +106,7 @@ def _searched(pattern: re.Pattern[str] | None) -> _Remembered:
     return _Remembered(lambda name: pattern is not None and pattern.search(name) is not None)
 
 
-_GROUPS = ("clip_names", "rescale", "reduce", "average", "average_objects", "checkpoint", "evaluate", "log")
+_GROUPS = ("clip_names", "rescale", "reduce", "average", "average_objects", "average_classes", "checkpoint", "evaluate", "log")
 
 
 def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:

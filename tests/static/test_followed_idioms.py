@@ -387,3 +387,198 @@ def main(model, stream, optimizer, accum, updates):
 """
     assert errors(source.format(options="deepspeed_plugin=DeepSpeedPlugin(zero_stage=2, gradient_accumulation_steps=accum)")) == set()
     assert errors(source.format(options="")) == {"ACC102"}
+
+
+ADVERSARIAL = """
+import torch
+import torch.nn.functional as F
+
+
+class Trainer:
+    def __init__(self, gen, disc):
+        self.gen, self.disc = gen, disc
+        self.opt_g = torch.optim.Adam(gen.parameters(), lr=1e-4)
+        self.opt_d = torch.optim.Adam(disc.parameters(), lr=1e-4)
+
+    def window(self, batches):
+        k = len(batches)
+        for low, high in batches:
+            {freeze}
+            fake = self.gen(low)
+            g_loss = F.l1_loss(fake, high) + F.softplus(-self.disc(fake)).mean()
+            (g_loss / k).backward()
+            {thaw}
+            d_loss = F.softplus(-self.disc(high)).mean() + F.softplus(self.disc(fake.detach())).mean()
+            (d_loss / k).backward()
+        self.{first}.step()
+        self.{first}.zero_grad()
+        self.{second}.step()
+        self.{second}.zero_grad()
+
+    def fit(self, stream, accum, updates):
+        for _ in range(updates):
+            self.window([next(stream) for _ in range(accum)])
+"""
+
+
+@pytest.mark.parametrize("order", [("opt_g", "opt_d"), ("opt_d", "opt_g")])
+def test_a_judge_that_is_kept_from_the_maker_takes_nothing_of_its_loss(order):
+    source = ADVERSARIAL.replace("{first}", order[0]).replace("{second}", order[1])
+    assert errors(source.format(freeze="pass", thaw="pass")) == {"ACC210"}
+    frozen = source.format(freeze="self.disc.requires_grad_(False)", thaw="self.disc.requires_grad_(True)")
+    assert errors(frozen) == set()
+
+
+def test_a_network_that_is_trained_through_another_is_trained_with_it():
+    joint = ADVERSARIAL.format(freeze="pass", thaw="pass", first="opt_g", second="opt_d").replace("fake.detach()", "fake")
+    assert errors(joint) == set()
+
+
+ATTACK = """
+import torch
+import torch.nn.functional as F
+
+
+def attack(model, x, y):
+    x = x.clone().detach().requires_grad_(True)
+    {gradient}
+    return (x + 0.03 * gradient.sign()).detach()
+
+
+def train(model, loader, opt, accum_steps):
+    seen = 0
+    for x, y in loader:
+        adversarial = attack(model, x, y)
+        (F.cross_entropy(model(adversarial), y) / accum_steps).backward()
+        seen += 1
+        if seen % accum_steps == 0:
+            opt.step()
+            opt.zero_grad()
+"""
+
+
+def test_a_gradient_of_the_data_is_no_part_of_the_window():
+    through = "F.cross_entropy(model(x), y).backward()\n    gradient = x.grad"
+    assert errors(ATTACK.format(gradient=through)) == {"ACC210"}
+    assert errors(ATTACK.format(gradient="gradient = torch.autograd.grad(F.cross_entropy(model(x), y), x)[0]")) == set()
+    # the parameters' gradients are wanted here, and the data's are not asked for
+    both = ATTACK.format(gradient="gradient = 0 * x").replace("attack(model, x, y)\n", "x.requires_grad_(True)\n        (model(x).pow(2).mean() / accum_steps).backward()\n")
+    assert "ACC210" not in errors(both)
+
+
+CALLED = """
+import torch
+import torch.nn.functional as F
+
+
+class Scaler:
+    def __init__(self):
+        self.inner = torch.cuda.amp.GradScaler()
+
+    def __call__(self, loss, opt, params, update):
+        self.inner.scale(loss).backward()
+        if update:
+            {unscale}
+            torch.nn.utils.clip_grad_norm_(params, 1.0)
+            self.inner.step(opt)
+            self.inner.update()
+            opt.zero_grad()
+
+
+def train(model, stream, opt, accum, updates):
+    scaler = Scaler()
+    for i in range(accum * updates):
+        x, y = next(stream)
+        loss = F.cross_entropy(model(x), y) / accum
+        scaler(loss, opt, list(model.parameters()), (i + 1) % accum == 0)
+"""
+
+
+def test_an_object_that_is_called_is_entered_where_it_was_made():
+    assert errors(CALLED.format(unscale="pass")) == {"ACC402"}
+    assert errors(CALLED.format(unscale="self.inner.unscale_(opt)")) == set()
+
+
+KEPT = """
+import torch.nn.functional as F
+from torch_ema import ExponentialMovingAverage
+
+
+def main(score, loader, opt, accum_steps):
+    ema = ExponentialMovingAverage(score.parameters(), decay=0.999)
+    seen = 0
+    for x in loader:
+        (F.mse_loss(score(x), x) / accum_steps).backward()
+        seen += 1
+        if seen % accum_steps == 0:
+            opt.step()
+            opt.zero_grad()
+            {inside}
+        {outside}
+"""
+
+
+def test_an_average_by_the_name_of_its_class():
+    assert "ACC703" not in said(KEPT.format(inside="ema.update()", outside="pass"))
+    assert "ACC703" in said(KEPT.format(inside="pass", outside="ema.update()"))
+    losses = KEPT.format(inside="pass", outside="ema.update(x.mean())").replace("(score.parameters(), decay=0.999)", "(0.999)").replace("    ema =", "    smooth =").replace("  ema.", "  smooth.")
+    assert "ACC703" not in said(losses)
+
+
+REMAINDER = """
+import os
+import torch
+import torch.nn.functional as F
+
+
+def main(model, stream, accum_steps, total, path):
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, total)
+    if os.path.isfile(path):
+        state = torch.load(path)
+        model.load_state_dict(state["model"])
+        opt.load_state_dict(state["opt"])
+    for update in range(total):
+        for _ in range(accum_steps):
+            x, y = next(stream)
+            (F.cross_entropy(model(x), y) / accum_steps).backward()
+        opt.step()
+        opt.zero_grad()
+        sched.step()
+        if update % 1000 == 999:
+            torch.save({{"model": model.state_dict(), "opt": opt.state_dict(){more}}}, path)
+"""
+
+
+def test_what_is_due_at_the_end_of_a_period_happens():
+    assert errors(REMAINDER.format(more="")) == {"ACC704"}
+    assert errors(REMAINDER.format(more=', "sched": sched.state_dict(), "update": update')) == set()
+
+
+FILLED = """
+import torch.nn.functional as F
+
+
+def windows(loader, n):
+    buffer = []
+    for batch in loader:
+        buffer.append(batch)
+        if len(buffer) == n:
+            yield buffer
+            buffer = []
+
+
+def train(model, loader, opt, n):
+    for window in windows(loader, n):
+        total = sum(int(b["mask"]{one}.sum()) for b in window)
+        for b in window:
+            nll = F.cross_entropy(model(b["ids"])[:, :-1].transpose(1, 2), b["ids"][:, 1:], reduction="none")
+            ((nll * b["mask"][:, 1:]).sum() / total).backward()
+        opt.step()
+        opt.zero_grad()
+"""
+
+
+def test_a_window_is_as_large_as_a_generator_fills_it():
+    assert errors(FILLED.format(one="")) == {"ACC104"}
+    assert errors(FILLED.format(one="[:, 1:]")) == set()

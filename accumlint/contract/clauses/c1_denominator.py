@@ -19,8 +19,8 @@ def judge(ledger: Ledger, judgement: Judgement) -> None:
     if not whole:
         _without_a_window(ledger, judgement)
         return
-    _phantom_targets(ledger, judgement, whole)
     verdicts = [(w, weights.judge(w, ledger.trace)) for w in whole]
+    _phantom_targets(judgement, whole, all(v.kind == "right" for _, v in verdicts))
     if any(v.kind == "unknown" for _, v in verdicts):
         return
     judgement.applied |= {"ACC101", "ACC102", "ACC103", "ACC104", "ACC106", "ACC107", "ACC108"}
@@ -268,8 +268,11 @@ def _count_site(shares: tuple[Share, ...]) -> int:
     return marks[0] if marks else _own_division(shares)
 
 
-def _phantom_targets(ledger: Ledger, judgement: Judgement, whole: list[Window]) -> None:
-    """A count that is clamped per row or per microbatch before it enters the window's denominator."""
+def _phantom_targets(judgement: Judgement, whole: list[Window], right: bool) -> None:
+    """A count that is clamped per row or per microbatch before it enters the window's denominator.
+
+    ``right``: no window has a weight that is wrong; then, one that may divide by zero is what is left to say.
+    """
     judgement.applied.add("ACC105")
     for window in whole:
         for contribution in window.fresh:
@@ -287,10 +290,10 @@ def _phantom_targets(ledger: Ledger, judgement: Judgement, whole: list[Window]) 
                     ))  # fmt: skip
                     return
                 bare = [t for t in part.weight.tags if t.startswith("unguarded at ")]
-                if bare and weights.judge(window, ledger.trace).kind == "right":
+                if bare and right:
                     judgement.violations.append(Violation(
                         "ACC105", int(bare[0].removeprefix("unguarded at ")),
                         "a microbatch without a valid target divides 0 by 0: the NaN reaches every gradient of the window",
-                        {},
+                        {}, cap=Confidence.POSSIBLE,  # whether there ever is such a microbatch, the data says
                     ))  # fmt: skip
                     return

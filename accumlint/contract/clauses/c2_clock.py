@@ -6,7 +6,7 @@ from accumlint.contract import weights
 from accumlint.contract.events import Event, Kind, Trace
 from accumlint.contract.quantity import Quantity
 from accumlint.contract.verdicts import Judgement, Violation
-from accumlint.contract.windows import Ledger, Window
+from accumlint.contract.windows import Contribution, Ledger, Window
 from accumlint.findings import Confidence, Severity
 
 
@@ -340,7 +340,8 @@ def _foreign(ledger: Ledger, judgement: Judgement) -> None:
     for window in ledger.windows:
         leaves = [c for c in window.fresh if c.event.details.get("leaf")]
         others = [c for c in window.fresh if not c.event.details.get("leaf")]
-        if leaves and {c.event.microbatch for c in leaves} <= {c.event.microbatch for c in others}:
+        apart = not {c.event.site for c in leaves} & {c.event.site for c in others}
+        if leaves and apart and {c.event.microbatch for c in leaves} <= {c.event.microbatch for c in others}:
             judgement.violations.append(Violation(
                 "ACC210", leaves[0].event.site,
                 "this backward is for the gradient of the data, but it also adds to the parameters, and the step takes it along",
@@ -348,8 +349,9 @@ def _foreign(ledger: Ledger, judgement: Judgement) -> None:
                 related=[(window.step.site, "the step that takes it along")] if window.step is not None else [],
             ))  # fmt: skip
             return
-        if window.foreign and window.fresh:
-            event = window.foreign[0].event
+        strays = [*window.foreign, *_strays(window, ledger)]
+        if strays and window.fresh:
+            event = strays[0].event
             judgement.violations.append(Violation(
                 "ACC210", event.site,
                 "this backward also reaches parameters of another optimizer, whose gradients still hold it when that optimizer steps",
@@ -357,6 +359,15 @@ def _foreign(ledger: Ledger, judgement: Judgement) -> None:
                 related=[(window.step.site, "the step that takes it along")] if window.step is not None else [],
             ))  # fmt: skip
             return
+
+
+def _strays(window: Window, ledger: Ledger) -> list[Contribution]:
+    """Losses that also reach another optimizer's model, beside one that takes what that model made and is kept from it."""
+    own = ledger.models
+    if own is None or ledger.alone:
+        return []
+    cut = frozenset().union(*(c.event.details.get("cut", frozenset()) for c in window.fresh if (c.event.details.get("models") or own) <= own))
+    return [c for c in window.fresh if ((c.event.details.get("models") or own) - own) & cut]
 
 
 def _skip(ledger: Ledger, judgement: Judgement) -> None:

@@ -47,8 +47,17 @@ def _named_data(run: Interpreter, value: Tensor, name: str) -> Tensor:
 TABLE.roles["named_data"] = _named_data
 
 
+def _used_for_data(run: Interpreter) -> None:
+    """The gradient of data is read: that is what the backward before was for."""
+    backward = next((e for e in reversed(run.events) if e.kind is Kind.BACKWARD), None)
+    if backward is not None and backward.details.get("through data"):
+        backward.details["leaf"] = True
+
+
 def _attribute(run: Interpreter, value: Tensor, name: str, site: int) -> Any:
     if name == "grad":
+        if value.leaf:
+            _used_for_data(run)
         return Gradient(value.models if value.models else None)
     if name in ("device", "dtype", "is_cuda", "ndim", "requires_grad", "grad_fn"):
         return Unknown(f"{value.key}.{name}")

@@ -61,9 +61,11 @@ def backward(run: Interpreter, loss: Any, site: int, **details: Any) -> None:
     run.emit(
         Kind.BACKWARD, site, parts=parts, models=models, scaled=scaled, forward_sync=sync, backward_sync=_sync_now(run, models),
         parallel=parallel, divisions=divisions, loss=getattr(loss, "key", ""), sync_site=run.sync_site,
-        covered=run.things.get("covered"), leaf=isinstance(loss, Tensor) and loss.leaf,
+        covered=run.things.get("covered"), cut=loss.cut if isinstance(loss, Tensor) else frozenset(),
         decided=loss.sync if isinstance(loss, Tensor) else None, sums="sums over ranks" in run.traits, **details,
     )  # fmt: skip
+    if isinstance(loss, Tensor) and loss.leaf:
+        run.events[-1].details["through data"] = True
     _run_hooks(run, models)
 
 
@@ -775,6 +777,8 @@ TABLE.setters["grad"] = _set_grad
 
 
 def _set_requires_grad(run: Interpreter, owner: Any, value: Any, target: ir.Attr) -> bool:
+    if isinstance(owner, Tensor) and owner.form == "data":
+        owner.leaf = run.truth(value, True)
     _freeze(run, owner, value)
     return True
 
@@ -899,6 +903,7 @@ def forward(run: Interpreter, model: Any, call: Call, found: Closure | None) -> 
             )  # fmt: skip
             if value.form == "data":
                 out = changed(out, form="output")
+            out.cut = out.cut | carried.cut | (frozenset() if graph else models)
             out.role = f"model:{constructor}"
             return out
         if isinstance(value, (list, tuple)):
@@ -1335,6 +1340,8 @@ def _named_call(run: Interpreter, origin: str, call: Call) -> Any:
         if name in ("DataCollatorForSeq2Seq", "DataCollatorForLanguageModeling", "DataCollatorForCompletionOnlyLM", "DataCollatorForTokenClassification"):
             run.traits.add("ignored labels")
         return Unknown(call.key)
+    if vocabulary.matches("average_classes", name) and any(isinstance(v, Parameters) or models_of(v) for v in call.values):
+        return Unknown("ema")  # what its methods do to the average is told by this name
     if vocabulary.matches("rescale", name):
         number = next((n for n in (run.numeric(v) for v in call.values) if n is not None), None)
         run.emit(Kind.RESCALE, call.site, factor=number, models=None)
