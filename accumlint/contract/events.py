@@ -92,7 +92,7 @@ TRACE_DETAILS = {
     Kind.COUNT: "name, value, by",
     Kind.RESTART: "name (of the counter)",
     Kind.CHECKPOINT: "resumable, holds (subjects), lacks",
-    Kind.PERIODIC: "counters, value, effect, period (its name)",
+    Kind.PERIODIC: "counters, value, effect, period (its name), whole (the period is a multiple of K)",
     Kind.LIMIT: "counters, limit (symbols), name",
     Kind.RESUME: "key (in the checkpoint), into (counter), use (counter, skip)",
 }

@@ -268,7 +268,9 @@ class Explorer:
         self.covered |= learned.covered
         if not backwards:
             return None
-        if root.function is not None and not learned.outer_loop and learned.own_loop and not learned.builds_optimizer:
+        # who calls a loop calls it once per epoch, unless it makes its optimizer itself or finds it in a checkpoint
+        again = not learned.builds_optimizer and "restores optimizer" not in run.traits
+        if root.function is not None and not learned.outer_loop and learned.own_loop and again:
             root = Root(root.function, 2)
         elif root.function is not None and not learned.own_loop and steps and root.cls is None:
             root = Root(root.function, callback=True)

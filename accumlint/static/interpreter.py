@@ -647,6 +647,12 @@ class Interpreter:
             return self._scout_if(statement, frame, value)
         body_ends, else_ends = _ends(statement.body), _ends(statement.orelse)
         default: bool | None = None
+        if isinstance(value, Test) and value.op == "far" and value.parts[0] and body_ends == "continue" and self.loop_roles[-1:] == ["micro"]:
+            return None  # `if step < done: continue`: a limit that is far away would leave every microbatch out
+        if isinstance(value, Unknown) and "K" in value.tags and self.microbatch >= 0 and "step" in self.learned.arms.get((statement.site, 0), frozenset()):
+            # `if self.due("update", K, progress)`: who is told K and lets step or not counts to K
+            self.assumptions.add(f"`{value.last}` holds at the last microbatch of a window")
+            value = (self.microbatch + 1) % K == 0
         if not _settled(value):
             trains = [bool(self.learned.arms.get((statement.site, arm), frozenset()) & {"step", "backward"}) for arm in (0, 1)]
             if trains[0] != trains[1]:
@@ -675,7 +681,7 @@ class Interpreter:
             counters = tuple(sorted(tag for tag in tags if tag.startswith(("counter:", "index:"))))
             self.emit(
                 Kind.PERIODIC, statement.site, counters=counters, effect=self._effect(statement.body),
-                value=next((tag[6:] for tag in tags if tag.startswith("value:")), ""),
+                value=next((tag[6:] for tag in tags if tag.startswith("value:")), ""), whole="multiple of K" in tags,
                 period=next((last_name(tag[5:].rpartition("%")[2]) for tag in tags if tag.startswith("text:")), ""),
             )  # fmt: skip
         body = statement.body if chosen else statement.orelse
@@ -1879,6 +1885,8 @@ class Interpreter:
         one, two = self._as_window(one, two), self._as_window(two, one)
         if "period" in tags and op in ("==", "!="):  # update % 1000 == 999
             one, two = (value if "period" in value.tags else _remainder(value) for value in (one, two))
+        if op in ("<", "<=", ">", ">=") and self.loop_roles[-1:] == ["micro"]:
+            self._note_resumed(one, two, node)
         if one.known and two.known:
             results = {_COMPARE[op](a, b) for a, b in zip(one.ranks, two.ranks)}
             if len(results) > 1:
@@ -1915,6 +1923,13 @@ class Interpreter:
         if known_side.known:
             return Test("far", (direction in ("<", "<=", "!="),), self.key(node), tags=tags)
         return Test("atom", (), self.key(node), tags=tags)
+
+    def _note_resumed(self, one: Quantity, two: Quantity, node: Any) -> None:
+        """``if step < done: continue``: as many microbatches are passed over as a checkpoint says."""
+        for index, number in ((one, two), (two, one)):
+            key = next((tag[8:] for tag in number.tags if tag.startswith("resumed:")), None)
+            if key is not None and any(tag.startswith("index:") for tag in index.tags):
+                self.emit(Kind.RESUME, node.site, key=key, into="", use="skip")
 
     def _by_size(self, held: bool, node: Any) -> Test:
         """``batch.numel() > 4000``: the data of one microbatch on one rank may come out the other way."""
@@ -1981,6 +1996,9 @@ class Interpreter:
             return self._compare_rank(op if unknown is left else _MIRROR[op], unknown, other, facts)
         if isinstance(other, (int, Fraction, Quantity)) and not isinstance(other, bool):
             counters = _counters_of(other)
+            if counters and "resume" in unknown.tags:
+                one, two = (self.numeric(left), self.numeric(right))
+                return self._compare_numbers(op, one, two, node, left_node, right_node)
             if counters:
                 if self.scouting:
                     return Test("modulo", (other, unknown), self.key(node), *facts)
@@ -2194,7 +2212,8 @@ class Interpreter:
         if one.known and two.known:
             if counting and not two.tags & {"K", "len", "updates", "epochs", "world"} and two.integer is not None and two.integer > 1:
                 value = one.pointwise(Quantity.of(PERIOD), operator.mod)
-                return value.tagged("period", f"value:{one.integer}", f"text:{key}") if value is not None else value
+                whole = literal and self.learned.literal is not None and right % self.learned.literal == 0
+                return value.tagged("period", f"value:{one.integer}", f"text:{key}", *(("multiple of K",) if whole else ())) if value is not None else value
             self._note_counted(one.tags | two.tags)
             try:
                 value = one.pointwise(two, operator.mod)

@@ -582,3 +582,185 @@ def train(model, loader, opt, n):
 def test_a_window_is_as_large_as_a_generator_fills_it():
     assert errors(FILLED.format(one="")) == {"ACC104"}
     assert errors(FILLED.format(one="[:, 1:]")) == set()
+
+
+RESUMED = """
+import torch
+import torch.nn.functional as F
+
+
+def main(model, loader, opt, accum_steps, path=None):
+    start, updates = 0, 0
+    if path:
+        state = torch.load(path)
+        model.load_state_dict(state["model"])
+        opt.load_state_dict(state["opt"])
+        updates = state["updates"]
+        start = state["updates"]{times}
+    for i, (x, y) in enumerate(loader):
+        if i < start:
+            continue
+        (F.cross_entropy(model(x), y) / accum_steps).backward()
+        if (i + 1) % accum_steps == 0:
+            opt.step()
+            opt.zero_grad()
+            updates += 1
+            if updates % 100 == 0:
+                torch.save({{"model": model.state_dict(), "opt": opt.state_dict(), "updates": updates}}, "last.pt")
+"""
+
+
+def test_microbatches_that_are_passed_over_after_a_resume():
+    assert said(RESUMED.format(times="")) == {"ACC706"}
+    # a run that restores its optimizer is not called once per epoch
+    assert said(RESUMED.format(times=" * accum_steps")) == set()
+
+
+def test_a_limit_that_leaves_out_what_comes_before_it_is_near():
+    source = LOOP.format(loader="loader").replace("accum_steps, epochs):", "accum_steps, epochs, name):\n    first = int(name.split('-')[1])")
+    source = source.replace("            loss = F", "            if step < first:\n                continue\n            loss = F")
+    assert said(source) == {"ACC503"}
+    assert "ACC003" not in {f.rule for f in run(source)}
+
+
+SAVED = """
+import torch
+import torch.nn.functional as F
+
+
+def main(model, loader, epochs):
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    it = 0
+    for epoch in range(epochs):
+        for x, y in loader:
+            (F.cross_entropy(model(x), y) / 4).backward()
+            it += 1
+            if it % 4 == 0:
+                opt.step()
+                opt.zero_grad()
+            if it % {interval} == 0:
+                torch.save({{"model": model.state_dict(), "opt": opt.state_dict(), "it": it}}, "last.pt")
+"""
+
+
+def test_an_interval_that_is_a_multiple_of_the_window_ends_with_one():
+    assert errors(SAVED.format(interval=1000)) == set()
+    (found,) = run(SAVED.format(interval=1001))
+    assert (found.rule, found.confidence.label) == ("ACC705", "conditional")
+    shifted = SAVED.format(interval=1000).replace("            it += 1\n", "").replace("it % 4", "(it + 1) % 4").replace('"last.pt")\n', '"last.pt")\n            it += 1\n')
+    assert errors(shifted) == {"ACC705"}
+
+
+def test_a_clip_before_the_first_backward_of_a_window():
+    source = """
+import torch
+import torch.nn.functional as F
+
+
+def main(model, stream, accum_steps, updates):
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for _ in range(updates):
+        opt.zero_grad()
+        {early}
+        for _ in range(accum_steps):
+            x, y = next(stream)
+            (F.cross_entropy(model(x), y) / accum_steps).backward()
+        {late}
+        opt.step()
+"""
+    clip = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    assert errors(source.format(early=clip, late="pass")) == {"ACC403"}
+    assert errors(source.format(early="pass", late=clip)) == set()
+
+
+def test_an_average_over_ranks_that_is_taken_by_hand():
+    source = """
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+
+def average_gradients(model):
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+
+
+def main(model, stream, opt, accum_steps, updates):
+    for _ in range(updates):
+        window = [next(stream) for _ in range(accum_steps)]
+        n = torch.stack([(y[:, 1:] != -100).sum() for _, y in window]).sum()
+        dist.all_reduce(n)
+        for x, y in window:
+            total = F.cross_entropy(model(x)[:, :-1].flatten(0, 1), y[:, 1:].flatten(), ignore_index=-100, reduction="sum")
+            (total / n{times}).backward()
+        average_gradients(model)
+        opt.step()
+        opt.zero_grad()
+"""
+    assert errors(source.format(times="")) == {"ACC107"}
+    assert errors(source.format(times=" * dist.get_world_size()")) == set()
+
+
+def test_the_larger_of_a_count_and_one_is_a_clamp():
+    source = """
+import torch
+
+
+def main(net, stream, opt, accum_steps, updates):
+    for _ in range(updates):
+        window = [next(stream) for _ in range(accum_steps)]
+        n = sum({count} for _, mask in window)
+        for x, mask in window:
+            (((net(x) - x).abs() * mask).sum() / n).backward()
+        opt.step()
+        opt.zero_grad()
+"""
+    assert errors(source.format(count="torch.maximum(mask.sum(-1), torch.ones(1)).sum()")) == {"ACC105"}
+    assert errors(source.format(count="mask.sum(-1).sum()")) == set()
+
+
+def test_a_counter_that_begins_anew_with_the_next_call_does_not_stand_still():
+    source = """
+import torch.nn.functional as F
+
+
+def epoch(model, loader, opt, accum_steps):
+    updates = 0
+    for i, (x, y) in enumerate(loader):
+        (F.cross_entropy(model(x), y) / accum_steps).backward()
+        if (i + 1) % accum_steps == 0:
+            opt.step()
+            opt.zero_grad()
+            updates += 1
+            if updates % 100 == 0:
+                evaluate(model)
+"""
+    assert "ACC702" not in said(source)
+    assert "ACC702" in said(source.replace("            if updates", "        if updates").replace("                evaluate", "            evaluate"))
+
+
+def test_who_is_told_how_large_a_window_is_says_where_it_ends():
+    source = """
+import torch.nn.functional as F
+from timing import Timed
+
+
+class Trainer(Timed):
+    def __init__(self, model, opt, config):
+        self.model, self.opt, self.config = model, opt, config
+
+    def is_update_step(self, progress):
+        return self.action_needed("update", self.config.gradient_accumulation_steps, progress)
+
+    def train(self, loader, epochs, progress):
+        for _ in range(progress.epoch, epochs):
+            for x, y in loader:
+                loss = F.cross_entropy(self.model(x), y){share}
+                loss.backward()
+                if self.is_update_step(progress):
+                    self.opt.step()
+                    self.opt.zero_grad()
+"""
+    assert errors(source.format(share=" / self.config.gradient_accumulation_steps")) == set()
+    assert errors(source.format(share="")) == {"ACC102"}

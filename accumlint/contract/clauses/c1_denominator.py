@@ -235,7 +235,7 @@ def _scaled(ledger: Ledger, judgement: Judgement, verdicts: list[weights.Verdict
             f"the loss is divided by the window size twice: the gradient of a window is {size} times too small",
             evidence, cap=Confidence.POSSIBLE if assumed and "framework" not in tags else Confidence.CERTAIN,
         ))  # fmt: skip
-    elif factor == Fraction(1, ranks) and shares[0].averaged and {"reduced", "count"} <= tags:
+    elif factor == Fraction(1, ranks) and (shares[0].averaged or "world" in tags) and {"reduced", "count"} <= tags:
         judgement.violations.append(Violation(
             "ACC107", _own_division(shares),
             f"the loss is divided by the targets of all ranks and the gradient is averaged over ranks as well: it is {ranks} (world size) times too small",

@@ -70,6 +70,9 @@ def _clip_first(ledger: Ledger, window: Window) -> tuple[int, str] | None:
         return None
     early = [c for c in clips if c.microbatch in own]
     if not early:
+        idle = [c for c in clips if _position(window, c) < positions[0]]
+        if idle and ledger.alone and window.index:
+            return _called_at(window, idle[-1]), "gradients are clipped before the first backward of the window: all that it adds reaches the step unclipped"
         return None
     at = _position(window, early[-1])
     if all(at < i for i in positions) or window.events[positions[-1]].microbatch == early[-1].microbatch:

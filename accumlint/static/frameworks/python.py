@@ -12,7 +12,7 @@ from accumlint.static import syntax as ir
 from accumlint.static import tensors
 from accumlint.static.frameworks.base import Table, joined, tensors_in
 from accumlint.static.values import (
-    Batches, Closure, Context, Instance, Method, Parameters, Partial, Stream, Tensor, Test, Thing, Unknown, rank_number,
+    Batches, Closure, Context, Instance, Method, Parameters, Partial, Stream, Tensor, Test, Thing, Unknown, changed, rank_number,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -197,6 +197,8 @@ def _extreme(run: Interpreter, call: Call) -> Any:
     if found:
         if any(t.form in ("elements", "output", "data") for t in found):
             return joined(values, "elements", call.key)
+        if found[0].form == "counts" and call.name == "maximum":
+            return changed(found[0], clamped=True, divisions=(call.site,))  # torch.maximum(mask.sum(-1), one)
         return found[0]
     numbers = [run.numeric(v) for v in values]
     known = [n for n in numbers if n is not None and n.known]

@@ -710,6 +710,16 @@ def _model_average(run: Interpreter, receiver: Any, call: Call) -> Any:
     run.emit(Kind.AVERAGE, call.site, name=call.name, models=models_of(receiver))
 
 
+@method("average", "update", "step", "update_parameters", "update_average")
+def _average_moves(run: Interpreter, receiver: Thing, call: Call) -> Any:
+    run.emit(Kind.AVERAGE, call.site, name=receiver.name)
+
+
+@method("average", "*")
+def _average_other(run: Interpreter, receiver: Thing, call: Call) -> Any:
+    return receiver if call.name in ("to", "cuda", "eval") else Unknown(call.key)
+
+
 @method("model data_parallel sharded", "*")
 def _model_method(run: Interpreter, receiver: Any, call: Call) -> Any:
     """Any other method of a model may be its forward (``model.compute_loss(batch)``)."""
@@ -1302,6 +1312,8 @@ def _named_call(run: Interpreter, origin: str, call: Call) -> Any:
         return _loss_function(run, call)
     if name in vocabulary.loss_modules:
         return make_loss_module(run, call)
+    if vocabulary.matches("average_classes", name) and any(isinstance(v, Parameters) or models_of(v) for v in call.values):
+        return run.thing("average", name, call.site)
     kind = vocabulary.kind_of_constructor(name)
     if kind == "optimizer":
         return make_optimizer(run, call)
@@ -1340,8 +1352,6 @@ def _named_call(run: Interpreter, origin: str, call: Call) -> Any:
         if name in ("DataCollatorForSeq2Seq", "DataCollatorForLanguageModeling", "DataCollatorForCompletionOnlyLM", "DataCollatorForTokenClassification"):
             run.traits.add("ignored labels")
         return Unknown(call.key)
-    if vocabulary.matches("average_classes", name) and any(isinstance(v, Parameters) or models_of(v) for v in call.values):
-        return Unknown("ema")  # what its methods do to the average is told by this name
     if vocabulary.matches("rescale", name):
         number = next((n for n in (run.numeric(v) for v in call.values) if n is not None), None)
         run.emit(Kind.RESCALE, call.site, factor=number, models=None)
