@@ -115,7 +115,7 @@ def _drop(ledger: Ledger, judgement: Judgement) -> None:
         # a clear behind a test of its own, after the loop, was decided: `if steps % K: optimizer.zero_grad()`
         dropped = [
             (c, clear) for c, clear in window.erased
-            if window.left_loop_between(c.event, clear) and (clear.loops == c.event.loops or set(clear.gates) <= ledger.outer_gates)
+            if window.left_loop_between(c.event, clear) and (clear.loops == c.event.loops or set(clear.gates) <= set(c.event.gates))
         ]
         if dropped and not synthetic:
             step = next((w.step for w in ledger.windows if w.step is not None and not w.after_loop), None)
