@@ -79,6 +79,7 @@ class Learned:
     arms: dict[tuple[int, int], frozenset[str]] = field(default_factory=dict)  # (If site, arm) -> the same for one arm
     loop_effects: dict[int, frozenset[str]] = field(default_factory=dict)
     covered: set[ir.Function] = field(default_factory=set)
+    training: set[ir.Function] = field(default_factory=set)  # functions below which something is trained
     own_loop: bool = False  # a backward was seen inside a loop
     outer_loop: bool = False  # and that loop inside another
 
@@ -202,6 +203,7 @@ class Interpreter:
         self.functions: list[ir.Function] = []
         self.silenced: list[frozenset[int] | None] = []  # models whose communication is off (None: all)
         self.no_grad = 0
+        self.evaluating = 0  # functions around that put a model into evaluation and train nothing
         self.sync_flags: dict[int, Any] = {}
         self.sync_site = -1  # where communication was last switched
         self.return_site = -1  # the return that was executed last
@@ -930,7 +932,7 @@ class Interpreter:
             return (UPDATES if length is None else min(length, UPDATES)), length is not None and length <= UPDATES, False
         if role == "outer":
             return (EPOCHS if length is None else min(length, EPOCHS)), length is None or length <= EPOCHS, False
-        return (1 if length is None else min(length, 4)), True, False
+        return (1 if length is None else min(length, 1 if self.evaluating else 4)), True, False
 
     def _inner_passes(self, stream: Stream | None) -> int:
         """How often a loop runs that stands between the epochs and the microbatches, as over lists of batches: to its end."""
@@ -2462,6 +2464,8 @@ class Interpreter:
         frame = self.bind(callee, args, kwargs)
         quiet = {"no_grad", "inference_mode"} & names
         self.no_grad += bool(quiet)
+        evaluates = not self.scouting and "eval" in function.calls and function not in self.learned.training
+        self.evaluating += evaluates
         self.functions.append(function)
         self.stack.append(site)
         effects: set[str] = set()
@@ -2475,7 +2479,10 @@ class Interpreter:
             self.functions.pop()
             self.stack.pop()
             self.no_grad -= bool(quiet)
+            self.evaluating -= evaluates
             if self.scouting:
+                if not effects.isdisjoint(_UPDATE_EFFECTS):
+                    self.learned.training.add(function)
                 self.scout_stack.pop()
                 self.scouted.setdefault((id(function), 0), set()).update(effects)
                 for _, _, outer in self.scout_stack:

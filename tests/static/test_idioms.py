@@ -1928,3 +1928,46 @@ def test_a_configuration_that_starts_without_accumulation_leaves_it_open():
     assert errors(SECTION) == {"ACC401"}
     fixed = SECTION.replace("_C.TRAIN.ACCUMULATION_STEPS = 1", "ACCUMULATION_STEPS = 1").replace("config.TRAIN.ACCUMULATION_STEPS", "ACCUMULATION_STEPS")
     assert errors(fixed) == set()
+
+
+EVALUATED = """
+import torch
+import torch.nn.functional as F
+
+
+def validate(model, loader, classes):
+    model.eval()
+    totals = []
+    for x, y in loader:
+        for row in model(x):
+            for label in range(classes):
+                totals.append((row, label))
+    return totals
+
+
+def counted(batches):
+    total = 0
+    for x, y in batches:
+        total += (y != -100).sum()
+    return total
+
+
+def train(model, optimizer, loader, held_out, accum):
+    for epoch in range(10):
+        model.train()
+        for start in range(0, len(loader), accum):
+            batches = [next(loader) for _ in range(accum)]
+            targets = counted(batches)
+            for x, y in batches:
+                loss = F.cross_entropy(model(x), y, ignore_index=-100, reduction="sum") / targets
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        validate(model, held_out, 20)
+"""
+
+
+def test_an_evaluation_costs_little_and_what_counts_for_a_window_is_counted_whole():
+    assert errors(EVALUATED) == set()
+    assert errors(EVALUATED.replace("total += (y", "total = (y")) >= {"ACC108"}
+    assert errors(EVALUATED.replace("counted(batches):", "counted(batches, model=None):\n    model.eval()")) == set()

@@ -532,7 +532,7 @@ TABLE.roles["environment"] = _environment
 @function("os.environ.get", "os.getenv", "getenv")
 def _getenv(run: Interpreter, call: Call) -> Any:
     index = call.get(0, "key")
-    if index == "WORLD_SIZE" and len(call.args) > 1 or index in ("RANK", "LOCAL_RANK") and call.get(1, "default") == -1:
+    if index == "WORLD_SIZE" and len(call.args) > 1 or index in ("RANK", "LOCAL_RANK") and str(call.get(1, "default")) == "-1":
         # int(os.environ.get("RANK", -1)) != -1: is this a distributed run?
         return Unknown(f"environ[{index}]")
     return _environment(run, index, call.site)
