@@ -16,7 +16,9 @@ from accumlint.contract.events import Kind
 from accumlint.contract.quantity import RANKS, Quantity
 from accumlint.static import tensors
 from accumlint.static.frameworks.base import Table, models_of, subject
-from accumlint.static.frameworks.torch import backward, checkpoint, clip
+from accumlint.static.frameworks.torch.backward import backward
+from accumlint.static.frameworks.torch.clipping import clip
+from accumlint.static.frameworks.torch.unseen import checkpoint
 from accumlint.static.values import Context, Instance, Stream, Tensor, Test, Thing, Unknown, changed, on_main_rank, rank_number
 
 if TYPE_CHECKING:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from accumlint.contract.events import Kind
 from accumlint.contract.quantity import Quantity
 from accumlint.static.frameworks.base import Table, models_of, subject
-from accumlint.static.frameworks.torch import backward, checkpoint, forward
+from accumlint.static.frameworks.torch.backward import backward
+from accumlint.static.frameworks.torch.models import forward
+from accumlint.static.frameworks.torch.unseen import checkpoint
 from accumlint.static.values import Context, Test, Thing, Unknown, rank_number
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from accumlint.contract.events import Kind
 from accumlint.contract.quantity import RANKS, Quantity
 from accumlint.static.frameworks.base import Table, subject
-from accumlint.static.frameworks.torch import backward
+from accumlint.static.frameworks.torch.backward import backward
 from accumlint.static import syntax as ir
 from accumlint.static.values import MISSING, Closure, Instance, Tensor, Thing, Unknown
 

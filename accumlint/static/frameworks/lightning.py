@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from accumlint.contract.events import Kind
 from accumlint.contract.quantity import RANKS, Quantity
 from accumlint.static.frameworks.base import Table, models_of, subject
-from accumlint.static.frameworks.torch import backward, clip
+from accumlint.static.frameworks.torch.backward import backward
+from accumlint.static.frameworks.torch.clipping import clip
 from accumlint.static.values import MISSING, Closure, Context, Instance, Parameters, Test, Thing, Unknown, on_main_rank, rank_number
 
 if TYPE_CHECKING:
@@ -356,7 +357,7 @@ def _fabric_context(run: Interpreter, receiver: Thing, call: Call) -> Any:
 
 @fabric_method("save")
 def _fabric_save(run: Interpreter, receiver: Thing, call: Call) -> Any:
-    from accumlint.static.frameworks.torch import checkpoint
+    from accumlint.static.frameworks.torch.unseen import checkpoint
 
     return checkpoint(run, call, "save_fabric", "fabric.save")
 
