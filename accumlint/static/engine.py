@@ -17,7 +17,7 @@ from accumlint.contract.windows import Ledger, Window
 from accumlint.findings import Confidence, Detail, FileReport, Finding, LoopReport, Related, Severity, Span
 from accumlint.static import syntax as ir
 from accumlint.static.evidence import shows_padding, speaks_of_ignored_labels
-from accumlint.static.explore import MAX_PATHS, MAX_STEPS, SHIFTED_LENGTH, Explored, Explorer
+from accumlint.static.explore import MAX_PATHS, MAX_STEPS, SHIFTED_LENGTH, Explored, Explorer, in_order
 from accumlint.static.positions import Positions, header
 from accumlint.static.project import SITES_PER_MODULE, Project, Trees
 from accumlint.static.structure import NO_TRAINING_LOOP, worth_simulating
@@ -366,9 +366,8 @@ def _loop_report(root: Explored, judged: Judged, places: Places) -> LoopReport:
     function = root.root.function
     line = places.definition(function) if function is not None else 1
     window = ""
-    names = sorted(root.window_names.items(), key=lambda item: (item[1], item[0]))
-    if names:
-        window = ", ".join(name for name, _ in names) + " (simulated as 3)"
+    if root.window_names:
+        window = ", ".join(in_order(root.window_names, places.module)) + " (simulated as 3)"
     elif root.learned is not None and root.learned.literal is not None:
         window = f"{root.learned.literal}, a number in the script (simulated as 3)"
     trace = judged[0][0] if judged else None

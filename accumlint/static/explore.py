@@ -401,13 +401,18 @@ def make_trace(run: Interpreter, ending: str, polarity: bool) -> Trace:
     steps = any(event.kind is Kind.STEP for event in run.events)
     if not steps and run.learned.window_gates and len({e.microbatch for e in run.events if e.kind is Kind.BACKWARD}) >= 6 and ending != "abort" and not run.assumptions and not run.things.get("gradient hooks"):
         run.traits.add(f"stuck gate@{min(run.learned.window_gates)}")
-    names = sorted(run.window_names, key=lambda n: (run.window_names[n], n))
+    names = in_order(run.window_names, run.module)
     flags = tuple((key, value) for key, value, _ in run.decided)
     return Trace(
         events=run.events, subjects=run.subjects, window=3, window_text=names[0] if names else "", length=run.length, counts=counts,  # type: ignore[arg-type]
         ranks=2, distributed=run.distributed, flags=flags, assumptions=tuple(sorted(run.assumptions)), gaps=tuple(sorted(run.gaps)),
         traits=frozenset(run.traits), boundaries=frozenset(run.learned.window_gates), aborted=ending == "abort", disturbed=run.disturbed,
     )  # fmt: skip
+
+
+def in_order(window_names: dict[str, int], module: ir.Module) -> list[str]:
+    """Spellings of K: those of the checked file by their place, then those of followed files as they were read."""
+    return sorted(window_names, key=lambda name: (0, window_names[name]) if module.owns(window_names[name]) else (1, 0))
 
 
 def fingerprint(trace: Trace) -> tuple:

@@ -33,8 +33,8 @@ _FIRST_FOLLOWED = 1_000_000
 class Trees:
     """Followed files as several scripts share them, the least used ones forgotten.
 
-    The number of a file comes from its path, not from the order in which files are met, so that a script gives the same
-    whatever was analysed before it.
+    The number of a file comes from its name and content, not from the order in which files are met, so that a script gives
+    the same whatever was analysed before it, and from whichever folder.
     """
 
     # with what is made of it a source takes some sixty times its own memory
@@ -52,7 +52,8 @@ class Trees:
             self._size -= len(held[0])
             if held[0] == data:
                 return self._hold(key, data, held[1])
-        number = _FIRST_FOLLOWED + int(digest(key.encode("utf-8", "surrogateescape"))[:8], 16)
+        name = "/".join(path.parts[-2:]).encode("utf-8", "surrogateescape")
+        number = _FIRST_FOLLOWED + int(digest(name + b"\0" + data)[:8], 16)
         try:
             module = lower_module(cst.parse_module(data), _display(path), path.stem, number * SITES_PER_MODULE)
             module.source = data
@@ -121,7 +122,7 @@ class Project:
             return None
         module = self._trees.module(path, data)
         if module is None or any(held is not None and held.base == module.base for held in self._modules.values()):
-            return None  # two paths in four billion share a number: one of them is not followed
+            return None  # a copy under the same name, or one of four billion others: it is not followed
         module.resolve = self.resolve
         return module
 

@@ -395,6 +395,10 @@ class Module:
     source: bytes = b""  # what the tree was parsed from
     resolve: Any = None  # (dotted module name, level) -> Module | None, for imports inside the checked tree
 
+    def owns(self, site: int) -> bool:
+        """Whether a site lies in this file."""
+        return self.base <= site < self.base + len(self.sites)
+
 
 def dotted(node: Expr) -> str:
     """``a.b.c`` for a chain of names, else "" ."""

@@ -1,10 +1,12 @@
 """Trainers spread over files: imports inside the checked tree are followed, within bounds."""
 
+from pathlib import Path
+
 import pytest
 from engine_scripts import MEANS, full, told
 
 from accumlint.static import project as bounds
-from accumlint.static.engine import EngineSettings, Project, analyse
+from accumlint.static.engine import EngineSettings, Project, analyse, examine
 
 LOSS = """
 import torch.nn.functional as F
@@ -210,3 +212,60 @@ def test_folders_named_like_modules_and_links_in_circles(tree):
 def test_a_module_of_the_tree_does_not_replace_torch(tree):
     folder = tree({"torch.py": "def cross_entropy(*a): return 0  # loss\n", "train.py": MEANS})
     assert "mean-of-means" in {f.name for f in check(folder)} or check(folder) == []  # shadowed or not: no crash, no guess
+
+
+ENGINE = """
+import deepspeed
+
+
+def prepare(model, configs):
+    # the engine divides the loss by itself
+    return deepspeed.initialize(model=model, config=configs.ds_config)[0]
+"""
+EPOCH = """
+import torch
+
+
+def window(configs):
+    return configs.accum_grad
+
+
+def run_epoch(engine, loader):
+    for step, (tokens, labels) in enumerate(loader):
+        loss = torch.nn.functional.cross_entropy(engine(tokens), labels)
+        engine.backward(loss)
+        engine.step()
+        if step % 100 == 0:
+            engine.save_checkpoint("out")
+"""
+DRIVER = """
+import torch
+from speech.engines import prepare
+from speech.epochs import run_epoch, window
+
+
+def main(configs, net, loader):
+    print(window(configs))
+    engine = prepare(net, configs)
+    for epoch in range(10):
+        run_epoch(engine, loader)
+
+
+main(parse_configs(), build(), torch.utils.data.DataLoader(read(), batch_size=8))
+"""
+
+
+def test_the_same_findings_from_any_folder_and_under_any_numbering(tree, monkeypatch):
+    folder = tree({"repo/speech/__init__.py": "", "repo/speech/engines.py": ENGINE, "repo/speech/epochs.py": EPOCH, "repo/train.py": DRIVER})
+
+    def found(start, path):
+        monkeypatch.chdir(start)
+        report = examine(Path(path).read_bytes(), path, Project("."), EngineSettings())
+        return {(f.rule, f.span.line, f.span.path.rpartition("/")[2], f.message) for f in report.findings}
+
+    inside = found(folder / "repo", "train.py")
+    assert ("ACC705", "epochs.py") in {(rule, name) for rule, _, name, _ in inside}
+    assert found(folder, "repo/train.py") == inside
+    usual = bounds.digest
+    monkeypatch.setattr(bounds, "digest", lambda data: f"{0xFFFFFFFF - int(usual(data)[:8], 16):08x}")
+    assert found(folder / "repo", "train.py") == inside
