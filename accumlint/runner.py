@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -197,6 +198,8 @@ class Engine:
             from accumlint.own_findings import describe_syntax_error
 
             if _is_syntax_error(error) or b"\0" in data:  # what a null byte raises differs between versions
+                if _is_template(name, data):
+                    return Outcome(name, skipped="not-python", consulted=NOTHING)
                 finding = describe_syntax_error(name, data, error)
                 return Outcome(name, (finding,), skipped="syntax-error", consulted=NOTHING)
             return _broken(name, f"internal error, {_where(error)}; please report it")
@@ -214,6 +217,11 @@ def _together(outcomes: Sequence[Outcome]) -> Mapping[str, Any] | None:
 def _is_syntax_error(error: Exception) -> bool:
     """Python's own kinds, and libcst's by its name, so that libcst need not be imported here."""
     return isinstance(error, SyntaxError | UnicodeDecodeError) or type(error).__name__ == "ParserSyntaxError"
+
+
+def _is_template(name: str, data: bytes) -> bool:
+    """Whether scripts are made from this one: placeholders in its path, or tags of Jinja where Python has none."""
+    return "{{" in name or "{%" in name or re.search(rb"(?m)^[ \t]*\{%-?[ \t]*\w", data) is not None
 
 
 def _where(error: BaseException) -> str:

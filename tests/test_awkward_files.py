@@ -95,3 +95,22 @@ def test_what_python_warns_of_is_not_repeated(tree, broken):
         [sys.executable, "-W", "default", "-m", "accumlint", "check", "--isolated", "."], cwd=folder, capture_output=True, text=True, check=False
     )
     assert "Warning" not in done.stderr + done.stdout
+
+
+BROKEN = "import torch\nloss.backward()\nx = = 2  #: syntax\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("templates/{{cookiecutter.name}}/train.py", BROKEN),
+        ("templates/train.py", "{% if amp %}\n" + BROKEN + "{% endif %}\n"),
+        ("templates/other.py", BROKEN + "    {%- for each in models %}\n"),
+    ],
+)
+def test_templates_of_scripts_are_no_scripts(tree, capsys, name, text):
+    tree({name: text, "broken.py": BROKEN})
+    assert main(["check", "--format", "json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert {finding["path"] for finding in report["findings"]} == {"broken.py"}
+    assert report["summary"]["files_without_accumulation"] == {"not-python": 1}

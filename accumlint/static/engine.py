@@ -221,6 +221,8 @@ def _reported(root: Explored, judged: Judged, controls: list[list[tuple[Ledger, 
 
 # what can be said of a framework's window although nothing in the script shows how large it is
 _WITHOUT_K = frozenset({"ACC103", "ACC209", "ACC304", "ACC211", "ACC403", "ACC704"})
+# what is a fault, or none, by whether an optimizer or scheduler went through `prepare()`
+_IF_PREPARED = frozenset({"ACC201", "ACC202", "ACC204"})
 _PLACEHOLDERS = ("gradient_accumulation_steps of the DeepSpeed configuration",)
 
 
@@ -228,6 +230,10 @@ def _within_the_law(trace: Trace, ledgers: list[tuple[Ledger, Judgement]]) -> li
     """Drop what rests on a K that only a framework's configuration knows, or on a law that is not in force."""
     spoken = trace.window_text and not trace.window_text.startswith(_PLACEHOLDERS)
     owned = {"framework deepspeed", "framework lightning"} & trace.traits
+    if {"constructor raised", "framework accelerate"} <= trace.traits:
+        # what it would have prepared further down is not known to be
+        for _, judgement in ledgers:
+            judgement.violations = [v for v in judgement.violations if v.rule not in _IF_PREPARED]
     kept = None
     if owned and not spoken and "manual optimization" not in trace.traits:
         kept = _WITHOUT_K

@@ -764,3 +764,48 @@ class Trainer(Timed):
 """
     assert errors(source.format(share=" / self.config.gradient_accumulation_steps")) == set()
     assert errors(source.format(share="")) == {"ACC102"}
+
+
+CHECKED = """
+import os
+
+import torch
+from accelerate import Accelerator
+
+
+class Tuner:
+    def __init__(self, config, model, loader):
+        self.config = config
+        self.accelerator = Accelerator(gradient_accumulation_steps=config.gradient_accumulation_steps)
+        fine, message = self.check()
+        if not fine:
+            raise ValueError(message)
+        self.model, self.loader = model, loader
+        self.optimizer = torch.optim.AdamW(model.parameters())
+        self.model, self.optimizer, self.loader = self.accelerator.prepare(self.model, self.optimizer, self.loader)
+
+    def train(self, samples):
+        for sample in samples:
+            for step in range(self.config.steps):
+                with self.accelerator.accumulate(self.model):
+                    loss = self.loss(sample, step)
+                    self.accelerator.backward(loss)
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+
+    def check(self):
+        if self.config.resume_from:
+            found = list(filter(lambda name: "checkpoint_" in name, os.listdir(self.config.resume_from)))
+            if len(found) == 0:
+                return False, "no checkpoints"
+        return True, ""
+
+    def loss(self, sample, step):
+        return (self.model(sample, step) - sample).pow(2).mean()
+"""
+
+
+def test_a_constructor_that_may_raise_before_it_prepares():
+    assert errors(CHECKED) == set()
+    unprepared = CHECKED.replace("self.model, self.optimizer, self.loader = self.accelerator.prepare(self.model, self.optimizer, self.loader)", "self.model = self.accelerator.prepare(self.model)")
+    assert "ACC201" in errors(unprepared)
