@@ -2,8 +2,9 @@
 
 A snapshot holds what a run rests on: every folder whose entries were read, every file whose content decided, with one
 digest over what the system tells of them (the times of content and entry, size and number of each); and every place where
-something was looked for in vain. What is the same for many files is written once. Only where all of it is the same is the earlier result used. Anything that changed less than two seconds before the
-run began could have changed again within one tick of the clock: such a run leaves no snapshot, the next one will.
+something was looked for in vain. What is the same for many files is written once. Only where all of it is the same is the
+earlier result used. Anything that changed less than two seconds before the run began could have changed again within one
+tick of the clock: such a run leaves no snapshot, the next one will.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from accumlint.static import syntax as ir
 from accumlint.static.evidence import shows_padding, speaks_of_ignored_labels
 from accumlint.static.explore import MAX_PATHS, MAX_STEPS, SHIFTED_LENGTH, Explored, Explorer, in_order
 from accumlint.static.positions import Positions, header
-from accumlint.static.project import SITES_PER_MODULE, Project, Trees
+from accumlint.static.project import Project, Trees
 from accumlint.static.structure import NO_TRAINING_LOOP, worth_simulating
 from accumlint.static.vocabulary import Vocabulary, build, shipped
 
@@ -122,15 +122,7 @@ class Places:
         self._positions: dict[int, Positions] = {}
 
     def _module_of(self, site: int) -> ir.Module | None:
-        if site < 0:
-            return None
-        number = site // SITES_PER_MODULE
-        if number == self.module.base // SITES_PER_MODULE:
-            return self.module
-        for module in self.project.loaded():
-            if module.base // SITES_PER_MODULE == number:
-                return module
-        return None
+        return next((module for module in (self.module, *self.project.loaded()) if module.owns(site)), None)
 
     def span(self, site: int) -> Span | None:
         """The place of a site: for a compound statement its header, for everything else the node itself."""
@@ -138,8 +130,6 @@ class Places:
         if module is None:
             return None
         index = site - module.base
-        if not 0 <= index < len(module.sites):
-            return None
         positions = self._positions_in(module)
         node = module.sites[index]
         place = positions.of(index, node)

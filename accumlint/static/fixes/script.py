@@ -13,7 +13,6 @@ from accumlint.findings import Finding
 from accumlint.static.engine import Examination
 from accumlint.static.fixes.editing import Lines, decoded
 from accumlint.static.positions import parents, ranges
-from accumlint.static.project import SITES_PER_MODULE
 
 Block = cst.IndentedBlock | cst.SimpleStatementSuite | cst.Module
 FUNCTIONS = (cst.FunctionDef, cst.Lambda)
@@ -158,10 +157,7 @@ class Script:
 
     def node(self, site: int) -> cst.CSTNode | None:
         """The node of a site, None where it lies in another file."""
-        if site < 0 or site // SITES_PER_MODULE != self.module.base // SITES_PER_MODULE:
-            return None
-        index = site - self.module.base
-        return self.module.sites[index] if index < len(self.module.sites) else None
+        return self.module.sites[site - self.module.base] if self.module.owns(site) else None
 
     def at(self, finding: Finding) -> cst.CSTNode | None:
         """The outermost node that starts where a finding does: its statement, or the expression that is blamed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -9,10 +11,14 @@ from accumlint.contract.events import Kind
 from accumlint.contract.quantity import Quantity, quantity
 from accumlint.static import syntax as ir
 from accumlint.static.interpreter.facts import counters_in, facts_of, stem_of
-from accumlint.static.interpreter.state import COMPARE, Frame, K, PERIOD
+from accumlint.static.interpreter.state import Frame, K, PERIOD
 from accumlint.static.values import Instance, Tensor, Test, Thing, Unknown, last_name
 
 NUMBERS = (int, Fraction, Quantity)
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_CONTRARY = {"<": ">=", ">": "<=", "<=": ">", ">=": "<"}
 _MIRROR = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 
 
@@ -60,7 +66,7 @@ class Comparisons:
             return self._compare_numbers(op, left, right, node, left_node, right_node)
         if isinstance(left, (str, bool)) and isinstance(right, (str, bool)):
             try:
-                return COMPARE[op](left, right)
+                return _COMPARE[op](left, right)
             except TypeError:
                 return op == "!="
         if isinstance(left, Test) or isinstance(right, Test):
@@ -74,7 +80,7 @@ class Comparisons:
             return self._compare_unknown(op, left, right, node, left_node, right_node)
         if isinstance(left, (list, tuple, dict)) and isinstance(right, (list, tuple, dict)):
             try:
-                return bool(COMPARE[op](left, right))
+                return bool(_COMPARE[op](left, right))
             except (TypeError, RecursionError):
                 pass
         return Test("atom", (), self.key(node), *facts_of(left, right))
@@ -115,9 +121,9 @@ class Comparisons:
         if op in ("<", "<=", ">", ">=") and self.loop_roles[-1:] == ["micro"]:
             self._note_resumed(one, two, node)
         if one.known and two.known:
-            results = {COMPARE[op](a, b) for a, b in zip(one.ranks, two.ranks)}
+            results = {_COMPARE[op](a, b) for a, b in zip(one.ranks, two.ranks)}
             if len(results) > 1:
-                return Test("known", (COMPARE[op](one.ranks[0], two.ranks[0]),), self.key(node), -1, True, tags)
+                return Test("known", (_COMPARE[op](one.ranks[0], two.ranks[0]),), self.key(node), -1, True, tags)
             held = results.pop()
             written = isinstance(left_node, ir.Const) or isinstance(right_node, ir.Const)
             if "period" not in tags:
@@ -150,6 +156,28 @@ class Comparisons:
         if known_side.known:
             return Test("far", (direction in ("<", "<=", "!="),), self.key(node), tags=tags)
         return Test("atom", (), self.key(node), tags=tags)
+
+    def _note_resumed(self, one: Quantity, two: Quantity, node: Any) -> None:
+        """``if step < done: continue``: as many microbatches are passed over as a checkpoint says."""
+        for index, number in ((one, two), (two, one)):
+            key = next((tag[8:] for tag in number.tags if tag.startswith("resumed:")), None)
+            if key is not None and any(tag.startswith("index:") for tag in index.tags):
+                self.emit(Kind.RESUME, node.site, key=key, into="", use="skip")
+
+    def _by_size(self, held: bool, node: Any) -> Test:
+        """``batch.numel() > 4000``: the data of one microbatch on one rank may come out the other way."""
+        other = Test("missing", (), self.key(node), max(self.microbatch, 0), True)
+        return Test("not", (other,), f"not {other.key}", *facts_of(other)) if held else other
+
+    def _compare_rank(self, op: str, unknown: Unknown, other: int, facts: tuple[int, bool, frozenset[str]]) -> Test:
+        """A rank and a number, seen from the main rank."""
+        if (op, other) in ((">=", 0), ("<", 0), (">", -1), ("<=", -1)):
+            # whether the run is distributed at all: the same on every rank
+            test = Test("atom", (), f"{unknown.key} >= 0", facts[0])
+            return test if op in (">=", ">") else Test("not", (test,), f"not {test.key}", *facts_of(test))
+        holds = _COMPARE[op](0, other)
+        test = Test("atom", (), f"{unknown.key} {op if holds else _CONTRARY[op]} {other}", *facts)
+        return test if holds else Test("not", (test,), f"not {test.key}", *facts_of(test))
 
     def _note_limit(self, one: Quantity, two: Quantity, node: Any, left_node: Any, right_node: Any) -> None:
         first = any(t.startswith("counter:") for t in one.tags)

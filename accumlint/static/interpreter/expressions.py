@@ -9,10 +9,8 @@ from accumlint.contract.events import Kind
 from accumlint.contract.quantity import Quantity
 from accumlint.static import syntax as ir
 from accumlint.static.interpreter.facts import EnoughYields, calls_in_expression, facts_of, is_settled, may_run
-from accumlint.static.interpreter.state import COMPARE, Frame, K, Relearn
+from accumlint.static.interpreter.state import Frame, K, Relearn
 from accumlint.static.values import External, Gradient, Method, Parameters, Stream, Tensor, Test, Thing, Unknown, last_name
-
-_CONTRARY = {"<": ">=", ">": "<=", "<=": ">", ">=": "<"}
 
 
 class Expressions:
@@ -244,28 +242,6 @@ class Expressions:
         batch = max(fact[0] for fact in facts)
         tags = frozenset().union(periods, *(fact[2] for fact in facts))
         return Test(node.op, tuple(undecided), self.key(node), batch, any(fact[1] for fact in facts), tags)
-
-    def _note_resumed(self, one: Quantity, two: Quantity, node: Any) -> None:
-        """``if step < done: continue``: as many microbatches are passed over as a checkpoint says."""
-        for index, number in ((one, two), (two, one)):
-            key = next((tag[8:] for tag in number.tags if tag.startswith("resumed:")), None)
-            if key is not None and any(tag.startswith("index:") for tag in index.tags):
-                self.emit(Kind.RESUME, node.site, key=key, into="", use="skip")
-
-    def _by_size(self, held: bool, node: Any) -> Test:
-        """``batch.numel() > 4000``: the data of one microbatch on one rank may come out the other way."""
-        other = Test("missing", (), self.key(node), max(self.microbatch, 0), True)
-        return Test("not", (other,), f"not {other.key}", *facts_of(other)) if held else other
-
-    def _compare_rank(self, op: str, unknown: Unknown, other: int, facts: tuple[int, bool, frozenset[str]]) -> Test:
-        """A rank and a number, seen from the main rank."""
-        if (op, other) in ((">=", 0), ("<", 0), (">", -1), ("<=", -1)):
-            # whether the run is distributed at all: the same on every rank
-            test = Test("atom", (), f"{unknown.key} >= 0", facts[0])
-            return test if op in (">=", ">") else Test("not", (test,), f"not {test.key}", *facts_of(test))
-        holds = COMPARE[op](0, other)
-        test = Test("atom", (), f"{unknown.key} {op if holds else _CONTRARY[op]} {other}", *facts)
-        return test if holds else Test("not", (test,), f"not {test.key}", *facts_of(test))
 
     def _subscript(self, node: ir.Subscript, frame: Frame) -> Any:
         value = self.eval(node.value, frame)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +12,10 @@ K = 3  # microbatches of a window, unless the script fixes it
 EPOCHS = 2
 UPDATES = 4
 PERIOD = 2  # period of a test that gates no step and whose own period does not matter
+# what a window consists of: a condition over these is tried both ways before others
+UPDATE_EFFECTS = frozenset(kind.value for kind in (
+    Kind.BACKWARD, Kind.REDUCE, Kind.RESCALE, Kind.UNSCALE, Kind.CLIP, Kind.STEP, Kind.SCALER_UPDATE, Kind.SCHEDULE, Kind.CLEAR,
+))  # fmt: skip
 
 
 class OutOfBudget(Exception):
@@ -96,11 +98,3 @@ class Frame:
         self.module = module if module is not None else (parent.module if parent is not None else None)
         self.yields: list[Any] | None = None
         self.computed: dict[str, tuple[int, Any]] = {}  # names that hold a result of arithmetic -> (site, module)
-
-COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
-# what a window consists of: a condition over these is tried both ways before others
-UPDATE_EFFECTS = frozenset(kind.value for kind in (
-    Kind.BACKWARD, Kind.REDUCE, Kind.RESCALE, Kind.UNSCALE, Kind.CLIP, Kind.STEP, Kind.SCALER_UPDATE, Kind.SCHEDULE, Kind.CLEAR,
-))  # fmt: skip
